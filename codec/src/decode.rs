@@ -1,0 +1,70 @@
+//! Bytes to record: one walk over the layout's fields. Every field is decoded by itself, so a half letter at one
+//! field's end cannot swallow its neighbour's first byte.
+
+use std::sync::Arc;
+
+use crate::charset::Charset;
+use crate::error::{FieldError, Rule};
+use crate::field::{Field, FieldType, Origin};
+use crate::layout::Layout;
+use crate::record::{Record, Value};
+
+/// Reads one whole message.
+///
+/// # Errors
+/// The first field that breaks a rule, or [`Rule::WrongLength`] for the message as a whole.
+pub fn decode(layout: &Arc<Layout>, bytes: &[u8]) -> Result<Record, FieldError> {
+    let header = layout.header_length();
+    if bytes.len() < header || (layout.group().is_none() && bytes.len() != header) {
+        return Err(FieldError::message(Rule::WrongLength));
+    }
+    let mut record = Record::new(layout);
+    let mut count = 0;
+    for (index, field) in layout.fields().iter().enumerate() {
+        if field.kind == FieldType::Group {
+            let value = decode_group(field, layout.charset(), bytes, count)?;
+            record.set_at(index, value);
+            continue;
+        }
+        let value = decode_field(field, layout.charset(), bytes, field.offset)?;
+        match (&field.origin, &value) {
+            (Origin::Count, Value::Number(number)) => {
+                count = usize::try_from(*number).unwrap_or(usize::MAX);
+            }
+            (Origin::TotalLength, Value::Number(total))
+                if u64::try_from(layout.length_with(count)).ok() != Some(*total) =>
+            {
+                return Err(FieldError::new(&field.name, Rule::CountMismatch));
+            }
+            _ => {}
+        }
+        if !matches!(field.origin, Origin::Constant(_)) {
+            record.set_at(index, value);
+        }
+    }
+    record.check_differences()?;
+    Ok(record)
+}
+
+fn decode_group(group: &Field, charset: Charset, bytes: &[u8], count: usize) -> Result<Value, FieldError> {
+    let expected = count.checked_mul(group.length).and_then(|length| length.checked_add(group.offset));
+    if expected != Some(bytes.len()) {
+        return Err(FieldError::new(&group.name, Rule::CountMismatch));
+    }
+    let mut records = Vec::with_capacity(count);
+    for number in 0..count {
+        let start = group.offset + number * group.length;
+        let mut values = Vec::with_capacity(group.fields().len());
+        for field in group.fields() {
+            values.push(decode_field(field, charset, bytes, start + field.offset)?);
+        }
+        records.push(values);
+    }
+    Ok(Value::Records(records))
+}
+
+fn decode_field(field: &Field, charset: Charset, bytes: &[u8], offset: usize) -> Result<Value, FieldError> {
+    let own =
+        bytes.get(offset..offset + field.length).ok_or_else(|| FieldError::new(&field.name, Rule::WrongLength))?;
+    field.decode(own, charset).map_err(|rule| FieldError::new(&field.name, rule))
+}

@@ -1,0 +1,287 @@
+//! The field types: how each pads, what it accepts, how it reads back. Knows one field at a time; a message's walk is
+//! in `encode` and `decode`.
+
+use std::sync::Arc;
+
+use crate::charset::Charset;
+use crate::error::Rule;
+use crate::record::Value;
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldType {
+    /// Left-aligned text, padded with spaces.
+    Text,
+    /// An identifier of digits, right-aligned, padded with `0`; every zero is kept.
+    Digits,
+    /// A count, padded with `0`.
+    Number,
+    /// Won, padded with `0`; never goes through a float.
+    Amount,
+    /// A calendar date, YYYYMMDD.
+    Date,
+    /// A time of day, HHMMSS.
+    Time,
+    /// Spaces that mean nothing.
+    Filler,
+    /// Repeated records whose number stands in an earlier field.
+    Group,
+}
+
+/// What the gateway itself puts into a request field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// The id of the transaction (거래), 22 characters.
+    TransactionId,
+    /// The business date in Seoul, YYYYMMDD.
+    BusinessDate,
+    /// The time of day in Seoul, HHMMSS.
+    Time,
+}
+
+/// Where a field's value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// From the body (of the request, or of the reply). An optional one that is missing is padding only.
+    Body {
+        /// Whether it may be missing.
+        optional: bool,
+    },
+    /// These bytes, always.
+    Constant(Arc<[u8]>),
+    /// Filled by the gateway.
+    Filled(Fill),
+    /// The number of records in the group.
+    Count,
+    /// The length in bytes of the header and all records.
+    TotalLength,
+}
+
+/// One field of a layout.
+#[derive(Debug, Clone)]
+pub struct Field {
+    pub(crate) name: Arc<str>,
+    pub(crate) kind: FieldType,
+    pub(crate) offset: usize,
+    /// In bytes; of one record for a group.
+    pub(crate) length: usize,
+    pub(crate) origin: Origin,
+    pub(crate) echo: bool,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    /// Index of the field that must hold another value.
+    pub(crate) differs_from: Option<usize>,
+    /// The fields of one record, for a group.
+    pub(crate) fields: Vec<Field>,
+}
+
+impl Field {
+    /// The name, in camelCase.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn kind(&self) -> FieldType {
+        self.kind
+    }
+
+    /// First byte, counted from the start of the message (or of the record, inside a group).
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Length in bytes; of one record for a group.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Where its value comes from.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Whether a reply must repeat the request's field of the same name.
+    #[must_use]
+    pub fn is_echo(&self) -> bool {
+        self.echo
+    }
+
+    /// The fields of one record, for a group; else none.
+    #[must_use]
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// Appends exactly `length` bytes to `out`.
+    pub(crate) fn encode(&self, value: &Value, charset: Charset, out: &mut Vec<u8>) -> Result<(), Rule> {
+        let start = out.len();
+        match (self.kind, value) {
+            (FieldType::Filler, _) => {}
+            (FieldType::Text, Value::Text(text)) => {
+                if text.ends_with(' ') {
+                    return Err(Rule::TrailingSpace);
+                }
+                charset.encode_into(text, out)?;
+            }
+            (FieldType::Digits, Value::Text(text)) => {
+                if text.is_empty() {
+                    return Err(Rule::Empty);
+                }
+                check_digits(text.as_bytes())?;
+                self.zero_pad(text.as_bytes(), out)?;
+            }
+            (FieldType::Date, Value::Text(text)) => {
+                check_date(text.as_bytes())?;
+                out.extend_from_slice(text.as_bytes());
+            }
+            (FieldType::Time, Value::Text(text)) => {
+                check_time(text.as_bytes())?;
+                out.extend_from_slice(text.as_bytes());
+            }
+            (FieldType::Number, Value::Number(number)) => self.encode_number(*number, out)?,
+            (FieldType::Amount, Value::Amount(won)) => {
+                self.encode_number(u64::try_from(*won).map_err(|_| Rule::OutOfRange)?, out)?;
+            }
+            (_, Value::Absent) => return Err(Rule::Missing),
+            _ => return Err(Rule::WrongType),
+        }
+        let used = out.len() - start;
+        if used > self.length {
+            out.truncate(start);
+            return Err(Rule::TooLong);
+        }
+        out.resize(start + self.length, b' ');
+        Ok(())
+    }
+
+    fn encode_number(&self, number: u64, out: &mut Vec<u8>) -> Result<(), Rule> {
+        if number < self.min || number > self.max {
+            return Err(Rule::OutOfRange);
+        }
+        let mut digits = [b'0'; 20];
+        let mut rest = number;
+        for digit in digits.iter_mut().rev() {
+            *digit += u8::try_from(rest % 10).unwrap_or_default();
+            rest /= 10;
+        }
+        let significant = digits.iter().position(|digit| *digit != b'0').unwrap_or(digits.len() - 1);
+        self.zero_pad(digits.get(significant..).unwrap_or_default(), out).map_err(|_| Rule::OutOfRange)
+    }
+
+    fn zero_pad(&self, digits: &[u8], out: &mut Vec<u8>) -> Result<(), Rule> {
+        let padding = self.length.checked_sub(digits.len()).ok_or(Rule::TooLong)?;
+        out.resize(out.len() + padding, b'0');
+        out.extend_from_slice(digits);
+        Ok(())
+    }
+
+    /// Reads the field's own bytes.
+    pub(crate) fn decode(&self, bytes: &[u8], charset: Charset) -> Result<Value, Rule> {
+        if let Origin::Constant(constant) = &self.origin
+            && bytes != &constant[..]
+        {
+            return Err(Rule::NotTheConstant);
+        }
+        match self.kind {
+            FieldType::Filler | FieldType::Group => Ok(Value::Absent),
+            FieldType::Text => charset.decode(bytes.trim_ascii_end_spaces()).map(Value::Text),
+            FieldType::Digits => ascii(bytes, check_digits).map(Value::Text),
+            FieldType::Date => ascii(bytes, check_date).map(Value::Text),
+            FieldType::Time => ascii(bytes, check_time).map(Value::Text),
+            FieldType::Number => self.decode_number(bytes).map(Value::Number),
+            FieldType::Amount => {
+                let won = i64::try_from(self.decode_number(bytes)?).map_err(|_| Rule::OutOfRange)?;
+                Ok(Value::Amount(won))
+            }
+        }
+    }
+
+    fn decode_number(&self, bytes: &[u8]) -> Result<u64, Rule> {
+        check_digits(bytes)?;
+        let add = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+        let number = bytes.iter().try_fold(0, add).ok_or(Rule::OutOfRange)?;
+        if number < self.min || number > self.max { Err(Rule::OutOfRange) } else { Ok(number) }
+    }
+}
+
+trait TrimSpaces {
+    /// Only 0x20 is padding; the standard `trim_ascii_end` would also eat line breaks, which are errors here.
+    fn trim_ascii_end_spaces(&self) -> &[u8];
+}
+
+impl TrimSpaces for [u8] {
+    fn trim_ascii_end_spaces(&self) -> &[u8] {
+        let end = self.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
+        self.get(..end).unwrap_or_default()
+    }
+}
+
+fn ascii(bytes: &[u8], check: fn(&[u8]) -> Result<(), Rule>) -> Result<String, Rule> {
+    check(bytes)?;
+    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Rule::Malformed)
+}
+
+fn check_digits(bytes: &[u8]) -> Result<(), Rule> {
+    if bytes.iter().all(u8::is_ascii_digit) { Ok(()) } else { Err(Rule::NotDigits) }
+}
+
+/// Two-digit groups of an all-digit run, or nothing when it has another length.
+fn pairs<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
+    if bytes.len() != N * 2 || !bytes.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let mut numbers = [0; N];
+    for (number, pair) in numbers.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        let [tens, ones] = *pair;
+        *number = u32::from(tens - b'0') * 10 + u32::from(ones - b'0');
+    }
+    Some(numbers)
+}
+
+fn check_date(bytes: &[u8]) -> Result<(), Rule> {
+    let [century, year_in_century, month, day] = pairs(bytes).ok_or(Rule::NotADate)?;
+    let year = century * 100 + year_in_century;
+    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if leap => 29,
+        2 => 28,
+        _ => 0,
+    };
+    if (1..=days).contains(&day) { Ok(()) } else { Err(Rule::NotADate) }
+}
+
+fn check_time(bytes: &[u8]) -> Result<(), Rule> {
+    let [hour, minute, second] = pairs(bytes).ok_or(Rule::NotATime)?;
+    if hour < 24 && minute < 60 && second < 60 { Ok(()) } else { Err(Rule::NotATime) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_follow_the_calendar() {
+        for good in ["20260601", "20240229", "20000229", "20261231"] {
+            assert_eq!(check_date(good.as_bytes()), Ok(()), "{good}");
+        }
+        for bad in ["20260230", "20250229", "19000229", "20260431", "20261301", "20260100", "2026060", "2026060a", ""] {
+            assert_eq!(check_date(bad.as_bytes()), Err(Rule::NotADate), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_follow_the_clock() {
+        assert_eq!(check_time(b"235959"), Ok(()));
+        for bad in ["240000", "236000", "235960", "23595", "+23595"] {
+            assert_eq!(check_time(bad.as_bytes()), Err(Rule::NotATime), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! A layout: one message (전문) as a list of fields, read from TOML and checked. Every rule about layouts lives here,
+//! so a layout that exists is one that can be walked without further checks.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::charset::Charset;
+use crate::error::LayoutError;
+use crate::field::{Field, FieldType, Fill, Origin};
+use crate::record::Value;
+
+/// A message's fields in order, with offsets and total length computed and checked.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    name: String,
+    version: u32,
+    charset: Charset,
+    fields: Vec<Field>,
+    header_length: usize,
+}
+
+impl Layout {
+    /// Reads and checks one layout file.
+    ///
+    /// # Errors
+    /// Every fault, each with its line.
+    pub fn from_toml(file: &str, text: &str) -> Result<Self, Vec<LayoutError>> {
+        let mut faults = Faults { file, text, found: Vec::new() };
+        let raw: RawLayout = match toml::from_str(text) {
+            Ok(raw) => raw,
+            Err(error) => {
+                let at = error.span().map_or(0, |span| span.start);
+                faults.add(at, error.message().to_owned());
+                return Err(faults.found);
+            }
+        };
+        let layout = Self::check(raw, &mut faults);
+        match layout {
+            Some(layout) if faults.found.is_empty() => Ok(layout),
+            _ => Err(faults.found),
+        }
+    }
+
+    fn check(raw: RawLayout, faults: &mut Faults<'_>) -> Option<Self> {
+        if raw.name.get_ref().is_empty() {
+            faults.add(raw.name.span().start, "a layout needs a name".to_owned());
+        }
+        let charset = Charset::by_name(raw.charset.get_ref());
+        if charset.is_none() {
+            faults.add(raw.charset.span().start, "unknown charset; use `euc-kr` or `cp949`".to_owned());
+        }
+        let charset = charset?;
+        let fields = check_fields(&raw.field, charset, faults, false);
+        let header_length: usize =
+            fields.iter().filter(|field| field.kind != FieldType::Group).map(|field| field.length).sum();
+        if header_length != *raw.length.get_ref() {
+            let declared = raw.length.get_ref();
+            let message = format!("the fields add up to {header_length} bytes, not to the declared {declared}");
+            faults.add(raw.length.span().start, message);
+        }
+        Some(Self { name: raw.name.into_inner(), version: raw.version, charset, fields, header_length })
+    }
+
+    /// The name that routes and tools use.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version that the file states; it stands in every ledger row.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The charset of its text fields.
+    #[must_use]
+    pub fn charset(&self) -> Charset {
+        self.charset
+    }
+
+    /// Its fields in order. A group is one field.
+    #[must_use]
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// Length in bytes of everything but the records of a group.
+    #[must_use]
+    pub fn header_length(&self) -> usize {
+        self.header_length
+    }
+
+    /// The index of a field, to be looked up once when a route is loaded.
+    #[must_use]
+    pub fn index_of(&self, name: &str) -> Option<usize> {
+        self.fields.iter().position(|field| field.name() == name)
+    }
+
+    /// The field of this name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name() == name)
+    }
+
+    /// The index of the field that the gateway fills in this way.
+    #[must_use]
+    pub fn index_of_fill(&self, fill: Fill) -> Option<usize> {
+        self.fields.iter().position(|field| field.origin == Origin::Filled(fill))
+    }
+
+    /// The group of repeated records, if the message has one.
+    #[must_use]
+    pub fn group(&self) -> Option<&Field> {
+        self.fields.last().filter(|field| field.kind == FieldType::Group)
+    }
+
+    /// Length in bytes of the message with this many records.
+    #[must_use]
+    pub fn length_with(&self, records: usize) -> usize {
+        self.header_length + self.group().map_or(0, |group| group.length.saturating_mul(records))
+    }
+
+    /// The bytes of a field inside an encoded message.
+    #[must_use]
+    pub fn bytes_of<'m>(&self, field: &Field, message: &'m [u8]) -> Option<&'m [u8]> {
+        message.get(field.offset..field.offset + field.length)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLayout {
+    name: Spanned<String>,
+    /// What the message is, for people who read the file.
+    #[serde(rename = "description")]
+    _description: Option<String>,
+    #[serde(default = "first_version")]
+    version: u32,
+    charset: Spanned<String>,
+    length: Spanned<usize>,
+    field: Vec<Spanned<RawField>>,
+}
+
+fn first_version() -> u32 {
+    1
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+struct RawField {
+    name: Option<String>,
+    #[serde(rename = "type")]
+    kind: Spanned<String>,
+    length: usize,
+    constant: Option<String>,
+    fill: Option<String>,
+    #[serde(default)]
+    echo: bool,
+    #[serde(default)]
+    optional: bool,
+    min: Option<u64>,
+    max: Option<u64>,
+    differs_from: Option<String>,
+    count: Option<String>,
+    total_length: Option<String>,
+    #[serde(default)]
+    field: Vec<Spanned<RawField>>,
+}
+
+struct Faults<'a> {
+    file: &'a str,
+    text: &'a str,
+    found: Vec<LayoutError>,
+}
+
+impl Faults<'_> {
+    fn add(&mut self, at: usize, message: String) {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        self.found.push(LayoutError { file: self.file.to_owned(), line, message });
+    }
+}
+
+fn check_fields(raw: &[Spanned<RawField>], charset: Charset, faults: &mut Faults<'_>, inside: bool) -> Vec<Field> {
+    let mut fields: Vec<Field> = Vec::with_capacity(raw.len());
+    let mut names = HashSet::new();
+    let mut offset = 0;
+    for (index, spanned) in raw.iter().enumerate() {
+        let (at, raw_field) = (spanned.span().start, spanned.get_ref());
+        let Some(field) = check_field(raw_field, at, offset, charset, faults) else { continue };
+        if field.kind != FieldType::Filler && !names.insert(Arc::clone(&field.name)) {
+            faults.add(at, format!("the name `{}` stands twice", field.name));
+        }
+        offset += if field.kind == FieldType::Group { 0 } else { field.length };
+        fields.push(field);
+        if let Some(other) = &raw_field.differs_from {
+            let found = fields.iter().position(|field| field.name() == other);
+            if found.is_none() {
+                faults.add(at, format!("differs_from names `{other}`, which is no earlier field"));
+            }
+            if let Some(field) = fields.last_mut() {
+                field.differs_from = found;
+            }
+        }
+        if raw_field.kind.get_ref() == "group" {
+            if inside || index + 1 != raw.len() {
+                faults.add(at, "a group must be the last field of the message".to_owned());
+            }
+            bind_counters(raw_field, at, &mut fields, faults);
+        }
+    }
+    fields
+}
+
+/// Marks the fields that a group names as its count and total length. They must stand before it, count first.
+fn bind_counters(group: &RawField, at: usize, fields: &mut [Field], faults: &mut Faults<'_>) {
+    let mut bind = |name: &str, origin: Origin, role: &str| {
+        let found = fields.iter().position(|field| field.name() == name && field.kind == FieldType::Number);
+        match found.and_then(|index| fields.get_mut(index)) {
+            Some(field) => field.origin = origin,
+            None => faults.add(at, format!("the group's {role} field `{name}` is not an earlier number field")),
+        }
+        found
+    };
+    let Some(count) = &group.count else {
+        faults.add(at, "a group needs the name of its count field".to_owned());
+        return;
+    };
+    let count = bind(count, Origin::Count, "count");
+    let total = group.total_length.as_ref().and_then(|name| bind(name, Origin::TotalLength, "total length"));
+    if let (Some(count), Some(total)) = (count, total)
+        && total <= count
+    {
+        faults.add(at, "the total length must stand behind the count".to_owned());
+    }
+}
+
+fn check_field(raw: &RawField, at: usize, offset: usize, charset: Charset, faults: &mut Faults<'_>) -> Option<Field> {
+    let kind = match raw.kind.get_ref().as_str() {
+        "text" => FieldType::Text,
+        "digits" => FieldType::Digits,
+        "number" => FieldType::Number,
+        "amount" => FieldType::Amount,
+        "date" => FieldType::Date,
+        "time" => FieldType::Time,
+        "filler" => FieldType::Filler,
+        "group" => FieldType::Group,
+        _ => {
+            faults.add(raw.kind.span().start, "unknown field type".to_owned());
+            return None;
+        }
+    };
+    let name = match &raw.name {
+        Some(name) if !name.is_empty() => Arc::from(name.as_str()),
+        _ if kind == FieldType::Filler => Arc::from("filler"),
+        _ => {
+            faults.add(at, "a field needs a name".to_owned());
+            return None;
+        }
+    };
+    let needed = match kind {
+        FieldType::Date => Some(8),
+        FieldType::Time => Some(6),
+        _ => None,
+    };
+    if raw.length == 0 || needed.is_some_and(|needed| needed != raw.length) {
+        faults.add(at, format!("`{name}` has a length that its type cannot have"));
+    }
+    let numeric = matches!(kind, FieldType::Number | FieldType::Amount);
+    if !numeric && (raw.min.is_some() || raw.max.is_some()) {
+        faults.add(at, format!("`{name}` is no number, so it cannot have min or max"));
+    }
+    if kind != FieldType::Group && (raw.count.is_some() || raw.total_length.is_some() || !raw.field.is_empty()) {
+        faults.add(at, format!("`{name}` is no group, so it cannot have count, total_length or fields"));
+    }
+    let widest =
+        u32::try_from(raw.length).ok().and_then(|digits| 10_u64.checked_pow(digits)).map_or(u64::MAX, |n| n - 1);
+    let mut field = Field {
+        name,
+        kind,
+        offset,
+        length: raw.length,
+        origin: Origin::Body { optional: raw.optional },
+        echo: raw.echo,
+        min: raw.min.unwrap_or(0),
+        max: raw.max.unwrap_or(widest).min(widest),
+        differs_from: None,
+        fields: Vec::new(),
+    };
+    field.origin = check_origin(raw, at, &field, charset, faults);
+    if kind == FieldType::Group {
+        field.fields = check_fields(&raw.field, charset, faults, true);
+        let sum: usize = field.fields.iter().map(|inner| inner.length).sum();
+        if sum != raw.length {
+            faults.add(
+                at,
+                format!("one record of `{}` adds up to {sum} bytes, not to the declared {}", field.name, raw.length),
+            );
+        }
+    }
+    Some(field)
+}
+
+fn check_origin(raw: &RawField, at: usize, field: &Field, charset: Charset, faults: &mut Faults<'_>) -> Origin {
+    let mut refuse = |message: &str| faults.add(at, format!("`{}` {message}", field.name));
+    let ways = [raw.constant.is_some(), raw.fill.is_some(), raw.optional, raw.echo];
+    if ways.iter().filter(|way| **way).count() > 1 {
+        refuse("can only be one of constant, filled, optional and echo");
+    }
+    if raw.optional && field.kind != FieldType::Text {
+        refuse("is not text, and only text may be optional");
+    }
+    if let Some(constant) = &raw.constant {
+        let value = if field.kind == FieldType::Text { Some(Value::Text(constant.clone())) } else { None };
+        let mut bytes = Vec::new();
+        let fits = value.is_some_and(|value| field.encode(&value, charset, &mut bytes).is_ok());
+        if !fits {
+            refuse("has a constant that does not fit its length, charset or type (constants are text)");
+        }
+        return Origin::Constant(bytes.into());
+    }
+    if let Some(fill) = &raw.fill {
+        let (fill, kind, length) = match fill.as_str() {
+            "transaction-id" => (Fill::TransactionId, FieldType::Text, 22),
+            "business-date" => (Fill::BusinessDate, FieldType::Date, 8),
+            "time" => (Fill::Time, FieldType::Time, 6),
+            _ => {
+                refuse("has an unknown fill; use `transaction-id`, `business-date` or `time`");
+                return field.origin.clone();
+            }
+        };
+        if field.kind != kind || field.length != length {
+            refuse("has a type or length that its fill does not have");
+        }
+        return Origin::Filled(fill);
+    }
+    field.origin.clone()
+}
