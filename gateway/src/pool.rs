@@ -1,0 +1,292 @@
+//! The connection pool of one institution: a hard cap, first-come waiters, an idle limit.
+//!
+//! The cap is the number of lines in the contract with the host: idle, lent and connecting together never exceed it.
+//! Waiters are served in order; of the idle connections the last one back goes out first. What travels on a connection
+//! is `exchange`'s; whether it may be used again is decided there, and dropping it otherwise closes the socket.
+
+mod dial;
+mod exchange;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use codec::Framing;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::clock::{Clock, Deadline, Instant};
+pub use dial::{Dial, TcpDial, Wire};
+pub use exchange::{Connection, ExchangeError, Exchanged};
+
+/// The rules of one pool.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Connections at most, of any kind.
+    pub connections_max: usize,
+    /// How long a caller waits for one.
+    pub borrow_wait: Duration,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// An idle one older than this is closed.
+    pub idle_ttl: Duration,
+    /// One older than this is closed when it comes back or would be lent; up to a tenth less, by chance.
+    pub life_max: Duration,
+}
+
+/// Why no connection could be lent. No byte was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LendError {
+    /// None came free within the wait.
+    Exhausted,
+    /// The deadline passed before connecting began.
+    DeadlineBeforeConnecting,
+    /// Connecting failed or took too long.
+    Unreachable,
+}
+
+/// What operators see.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the documentation; docs/OPERATIONS.md explains each")]
+pub struct Stats {
+    pub max: u64,
+    pub active: u64,
+    pub idle: u64,
+    pub waiting: u64,
+    pub created: u64,
+    pub reused: u64,
+    pub destroyed: u64,
+    pub expired: u64,
+    pub exhausted: u64,
+}
+
+/// The pool of one institution.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    dial: Arc<dyn Dial>,
+    framing: Framing,
+    settings: Settings,
+    clock: Clock,
+    places: Arc<Semaphore>,
+    idle: Mutex<Vec<Idle>>,
+    /// Raised to make every older idle connection unusable.
+    epoch: AtomicU64,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    waiting: AtomicU64,
+    created: AtomicU64,
+    reused: AtomicU64,
+    destroyed: AtomicU64,
+    expired: AtomicU64,
+    exhausted: AtomicU64,
+}
+
+fn raise(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A socket and its age.
+#[derive(Debug)]
+pub(crate) struct Line {
+    wire: Box<dyn Wire>,
+    epoch: u64,
+    /// When it is too old to go on.
+    retire_at: Instant,
+}
+
+#[derive(Debug)]
+struct Idle {
+    line: Line,
+    since: Instant,
+}
+
+impl Pool {
+    /// An empty pool.
+    #[must_use]
+    pub fn new(dial: Arc<dyn Dial>, framing: Framing, settings: Settings, clock: Clock) -> Self {
+        let places = Arc::new(Semaphore::new(settings.connections_max));
+        let shared = Shared {
+            dial,
+            framing,
+            settings,
+            clock,
+            places,
+            idle: Mutex::default(),
+            epoch: AtomicU64::new(0),
+            counts: Counts::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Lends a connection: an idle one that is still good, else a new one.
+    ///
+    /// # Errors
+    /// [`LendError`]; the deadline covers waiting and connecting.
+    pub async fn lend(&self, deadline: Deadline) -> Result<Connection, LendError> {
+        let shared = &self.shared;
+        let place = shared.wait_for_place(deadline).await?;
+        let now = shared.clock.now();
+        if deadline.has_passed(now) {
+            return Err(LendError::DeadlineBeforeConnecting);
+        }
+        if let Some(line) = shared.take_idle(now) {
+            raise(&shared.counts.reused);
+            return Ok(Connection::new(Arc::clone(shared), line, place, true));
+        }
+        // Connecting goes on in a task of its own: a caller who leaves wastes nothing, the next one finds the socket.
+        let (give, take) = oneshot::channel();
+        let connecting = connect(Arc::clone(shared), place, give);
+        tokio::spawn(connecting);
+        match tokio::time::timeout_at(deadline.at(), take).await {
+            Ok(Ok(connection)) => Ok(connection),
+            _ => Err(LendError::Unreachable),
+        }
+    }
+
+    /// Makes every connection that is idle now unusable.
+    pub fn flush(&self) {
+        self.shared.flush();
+    }
+
+    /// What operators see.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let Shared { settings, places, idle, counts, .. } = &*self.shared;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let idle = idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let active = settings.connections_max.saturating_sub(places.available_permits());
+        let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        Stats {
+            max: wide(settings.connections_max),
+            active: wide(active),
+            idle: wide(idle),
+            waiting: read(&counts.waiting),
+            created: read(&counts.created),
+            reused: read(&counts.reused),
+            destroyed: read(&counts.destroyed),
+            expired: read(&counts.expired),
+            exhausted: read(&counts.exhausted),
+        }
+    }
+
+    /// Closes idle connections that are past their limits. Called now and then; lending checks by itself.
+    pub fn sweep(&self) {
+        let shared = &self.shared;
+        let now = shared.clock.now();
+        let expired: Vec<_> = shared.idle().extract_if(.., |idle| shared.is_expired(idle, now)).collect();
+        for _ in &expired {
+            raise(&shared.counts.expired);
+            raise(&shared.counts.destroyed);
+        }
+    }
+
+    /// Closes the idle connections and lends no more.
+    pub fn close(&self) {
+        self.shared.places.close();
+        self.shared.flush();
+    }
+}
+
+impl Shared {
+    async fn wait_for_place(&self, deadline: Deadline) -> Result<OwnedSemaphorePermit, LendError> {
+        let places = Arc::clone(&self.places);
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            return Ok(place);
+        }
+        let until = deadline.at_most(self.clock.now(), self.settings.borrow_wait);
+        let waiting = Waiting::begin(&self.counts.waiting);
+        let place = tokio::time::timeout_at(until.at(), places.acquire_owned()).await;
+        drop(waiting);
+        match place {
+            Ok(Ok(place)) => Ok(place),
+            _ if until == deadline => Err(LendError::DeadlineBeforeConnecting),
+            _ => {
+                raise(&self.counts.exhausted);
+                Err(LendError::Exhausted)
+            }
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_expired(&self, idle: &Idle, now: Instant) -> bool {
+        now >= idle.since + self.settings.idle_ttl
+            || now >= idle.line.retire_at
+            || idle.line.epoch != self.epoch.load(Ordering::Acquire)
+    }
+
+    /// The last idle connection that is young enough and silent. A silent one has neither ended nor anything to say:
+    /// a byte on an idle line is somebody's late reply and never ours.
+    fn take_idle(&self, now: Instant) -> Option<Line> {
+        loop {
+            let idle = self.idle().pop()?;
+            if self.is_expired(&idle, now) {
+                raise(&self.counts.expired);
+            } else if idle.line.wire.is_silent() {
+                return Some(idle.line);
+            }
+            raise(&self.counts.destroyed);
+        }
+    }
+
+    fn put_idle(&self, line: Line) {
+        let now = self.clock.now();
+        if line.epoch == self.epoch.load(Ordering::Acquire) && now < line.retire_at && !self.places.is_closed() {
+            self.idle().push(Idle { line, since: now });
+        } else {
+            raise(&self.counts.destroyed);
+        }
+    }
+
+    fn flush(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        let flushed = std::mem::take(&mut *self.idle());
+        for _ in &flushed {
+            raise(&self.counts.destroyed);
+        }
+    }
+}
+
+/// Connects and hands the connection over; if nobody waits any more, dropping it puts the unused socket to the idle
+/// ones.
+async fn connect(shared: Arc<Shared>, place: OwnedSemaphorePermit, give: oneshot::Sender<Connection>) {
+    let Settings { connect_timeout, life_max, .. } = shared.settings;
+    let epoch = shared.epoch.load(Ordering::Acquire);
+    match tokio::time::timeout(connect_timeout, shared.dial.dial()).await {
+        Ok(Ok(wire)) => {
+            raise(&shared.counts.created);
+            let life = life_max.mul_f64(1.0 - fastrand::f64() / 10.0);
+            let line = Line { wire, epoch, retire_at: shared.clock.now() + life };
+            let connection = Connection::new(Arc::clone(&shared), line, place, false);
+            if let Err(unclaimed) = give.send(connection) {
+                unclaimed.give_back();
+            }
+        }
+        Ok(Err(error)) => tracing::debug!(kind = ?error.kind(), "connect failed"),
+        Err(_elapsed) => tracing::debug!("connect timed out"),
+    }
+}
+
+struct Waiting<'a>(&'a AtomicU64);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicU64) -> Self {
+        raise(count);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,154 @@
+//! One request and its reply on one connection. The only file that touches an upstream socket.
+//!
+//! A connection is dirty from before its first write is polled, and clean again only when exactly one whole frame was
+//! read and nothing lies behind it in the buffer. A dirty one that is dropped closes its socket: what is still to come
+//! on it belongs to nobody.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use codec::{FrameCodec, Side};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::codec::{Decoder, Encoder};
+
+use super::{Line, Shared, raise};
+use crate::clock::Deadline;
+
+/// A lent connection. Dropping it closes the socket, unless it was given back.
+#[must_use = "dropping a connection closes it"]
+#[derive(Debug)]
+pub struct Connection {
+    // Gone once given back. The line is dropped before the place, so that the cap also holds for sockets.
+    line: Option<Line>,
+    shared: Arc<Shared>,
+    reused: bool,
+    dirty: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+/// A reply, and whether anything lay behind it.
+#[derive(Debug)]
+pub struct Exchanged {
+    /// The whole frame's body.
+    pub reply: Bytes,
+    /// More bytes were there than the reply has.
+    pub surplus: bool,
+}
+
+/// How an exchange broke. `written` bytes had entered the kernel by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExchangeError {
+    /// The message does not fit the institution's framing; nothing was sent.
+    CannotFrame,
+    /// Writing failed or ran out of time.
+    Write {
+        /// Bytes that had entered the kernel.
+        written: usize,
+    },
+    /// The reply was not whole when the deadline passed.
+    ReadTimeout,
+    /// The connection ended before the reply was whole.
+    Ended {
+        /// Whether a part of the reply had come.
+        partial: bool,
+    },
+    /// The reply's length header makes no sense.
+    BadFrame,
+}
+
+impl Connection {
+    pub(super) fn new(shared: Arc<Shared>, line: Line, place: OwnedSemaphorePermit, reused: bool) -> Self {
+        Self { line: Some(line), shared, reused, dirty: false, _place: place }
+    }
+
+    /// Whether it carried an exchange before.
+    #[must_use]
+    pub fn is_reused(&self) -> bool {
+        self.reused
+    }
+
+    /// Sends one request and reads one reply. `before_write` runs before the first byte can leave.
+    ///
+    /// # Errors
+    /// [`ExchangeError`]; the connection is then dirty, and dropping it closes it.
+    pub async fn exchange(
+        &mut self,
+        message: &[u8],
+        deadline: Deadline,
+        before_write: impl FnOnce(),
+    ) -> Result<Exchanged, ExchangeError> {
+        let mut frames = FrameCodec::new(self.shared.framing, Side::Gateway);
+        let mut buffer = BytesMut::with_capacity(message.len().max(256) + 8);
+        frames.encode(message, &mut buffer).map_err(|_| ExchangeError::CannotFrame)?;
+        let Some(line) = &mut self.line else { return Err(ExchangeError::Write { written: 0 }) };
+        before_write();
+        self.dirty = true;
+        let mut written = 0;
+        let writing = write_counted(&mut *line.wire, &buffer, &mut written);
+        let ended = tokio::time::timeout_at(deadline.at(), writing).await;
+        if !matches!(ended, Ok(Ok(()))) {
+            return Err(ExchangeError::Write { written });
+        }
+        buffer.clear();
+        let reply = match tokio::time::timeout_at(deadline.at(), read_frame(line, &mut frames, &mut buffer)).await {
+            Ok(result) => result?,
+            Err(_elapsed) => return Err(ExchangeError::ReadTimeout),
+        };
+        let surplus = !buffer.is_empty();
+        self.dirty = surplus;
+        Ok(Exchanged { reply, surplus })
+    }
+
+    /// Puts a clean connection back for the next caller; a dirty one is closed.
+    pub fn give_back(mut self) {
+        if !self.dirty
+            && let Some(line) = self.line.take()
+        {
+            self.shared.put_idle(line);
+        }
+    }
+
+    /// Closes it, and with it every idle connection of the institution: what happened here may have happened there.
+    pub fn close_and_flush(self) {
+        self.shared.flush();
+        drop(self);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.line.take().is_some() {
+            raise(&self.shared.counts.destroyed);
+        }
+    }
+}
+
+/// Writes everything, counting what the kernel took: a count of zero is the only proof that nothing was sent.
+async fn write_counted(wire: &mut dyn super::Wire, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+    while let Some(rest) = bytes.get(*written..).filter(|rest| !rest.is_empty()) {
+        let count = std::future::poll_fn(|context| AsyncWrite::poll_write(Pin::new(&mut *wire), context, rest)).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        *written += count;
+    }
+    std::future::poll_fn(|context| AsyncWrite::poll_flush(Pin::new(&mut *wire), context)).await
+}
+
+async fn read_frame(line: &mut Line, frames: &mut FrameCodec, buffer: &mut BytesMut) -> Result<Bytes, ExchangeError> {
+    loop {
+        match frames.decode(buffer) {
+            Ok(Some(reply)) => return Ok(reply),
+            Ok(None) => {}
+            Err(_) => return Err(ExchangeError::BadFrame),
+        }
+        let ended = ExchangeError::Ended { partial: !buffer.is_empty() };
+        match line.wire.read_buf(buffer).await {
+            Ok(0) | Err(_) => return Err(ended),
+            Ok(_) => {}
+        }
+    }
+}
