@@ -1,0 +1,142 @@
+//! One transaction's ledger entry (원장) while it runs. However the transaction ends, exactly one outcome is written: by
+//! [`Entry::close`], or, when the entry is dropped, by what is certain at that moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::journal::{JournalError, Room};
+use super::row::{Attempt, Closing, Facts, Proof, Row, Status};
+use super::{Ledger, TransactionId};
+use crate::clock::Instant;
+use crate::routes::Kind;
+
+/// How far a transaction has got, as it can be seen from outside its task, even after that has panicked.
+#[derive(Debug, Clone, Default)]
+pub struct Witness {
+    accepted: Arc<AtomicBool>,
+    maybe_sent: Arc<AtomicBool>,
+}
+
+impl Witness {
+    /// Whether there is, or will be, a row.
+    #[must_use]
+    pub fn accepted(&self) -> bool {
+        self.accepted.load(Ordering::Acquire)
+    }
+
+    /// Whether a byte may have left.
+    #[must_use]
+    pub fn maybe_sent(&self) -> bool {
+        self.maybe_sent.load(Ordering::Acquire)
+    }
+}
+
+/// How a transaction ended, in the ledger's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End<'a> {
+    /// The status.
+    pub status: Status,
+    /// Why FAILED is certain.
+    pub proof: Option<Proof>,
+    /// The host's code.
+    pub response_code: Option<&'a str>,
+    /// The failure's name.
+    pub detail: Option<&'a str>,
+}
+
+/// The open entry of a running transaction. Dropping it closes it: FAILED while nothing can have been sent, else UNKNOWN.
+#[must_use = "an entry that is dropped closes as FAILED or UNKNOWN"]
+#[derive(Debug)]
+pub struct Entry {
+    ledger: Arc<Ledger>,
+    // Taken when the outcome is written.
+    facts: Option<Facts>,
+    id: TransactionId,
+    witness: Witness,
+    intended: bool,
+    attempts: Vec<Attempt>,
+    started: Instant,
+    // Freed last: the outcome's room is promised until it is written.
+    _room: Room,
+}
+
+impl Entry {
+    pub(super) fn open(ledger: Arc<Ledger>, facts: Facts, room: Room, witness: Witness) -> Self {
+        witness.accepted.store(true, Ordering::Release);
+        let (id, started) = (facts.id, ledger.clock.now());
+        Self { id, facts: Some(facts), ledger, witness, intended: false, attempts: Vec::new(), started, _room: room }
+    }
+
+    /// Records the intent to send. A mutation's is synced when this returns; an inquiry's is written.
+    ///
+    /// # Errors
+    /// [`JournalError`]; then nothing may be sent.
+    pub async fn intend(&mut self) -> Result<(), JournalError> {
+        let Some(facts) = self.facts.as_ref().filter(|_| !self.intended) else { return Ok(()) };
+        let position = self.ledger.journal.append_intent(facts)?;
+        if facts.kind == Kind::Mutation {
+            self.ledger.journal.durable(position).await?;
+        }
+        self.intended = true;
+        Ok(())
+    }
+
+    /// From here on a byte may have left. Called before the first write is polled.
+    pub fn mark_maybe_sent(&self) {
+        self.witness.maybe_sent.store(true, Ordering::Release);
+    }
+
+    /// Notes one attempt.
+    pub fn note_attempt(&mut self, outcome: &str, since: Instant) {
+        let elapsed = self.ledger.clock.now().saturating_duration_since(since);
+        let elapsed_us = i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX);
+        self.attempts.push(Attempt { outcome: outcome.to_owned(), elapsed_us });
+    }
+
+    /// Records how it ended. A mutation's outcome is synced when this returns; an inquiry's is written.
+    ///
+    /// # Errors
+    /// [`JournalError`]; then the caller must not be told a success.
+    pub async fn close(mut self, end: End<'_>) -> Result<(), JournalError> {
+        if let Some((kind, position)) = self.write(end)?
+            && kind == Kind::Mutation
+        {
+            self.ledger.journal.durable(position).await?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, end: End<'_>) -> Result<Option<(Kind, super::Position)>, JournalError> {
+        let Some(facts) = self.facts.take() else { return Ok(None) };
+        let elapsed = self.ledger.clock.now().saturating_duration_since(self.started);
+        let closing = Closing {
+            status: end.status,
+            proof: end.proof,
+            response_code: end.response_code.map(str::to_owned),
+            detail: end.detail.map(str::to_owned),
+            attempts: std::mem::take(&mut self.attempts),
+            responded_at: self.ledger.clock.wall().as_microsecond(),
+            elapsed_us: i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
+        };
+        let kind = facts.kind;
+        let row = Row { facts, closing };
+        self.ledger.metrics.closed(&row, elapsed);
+        let position = self.ledger.journal.append_outcome(&row)?;
+        Ok(Some((kind, position)))
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if self.facts.is_none() {
+            return;
+        }
+        let detail = Some(if std::thread::panicking() { "panic" } else { "shutdown" });
+        let (status, proof) =
+            if self.witness.maybe_sent() { (Status::Unknown, None) } else { (Status::Failed, Some(Proof::P0)) };
+        if self.write(End { status, proof, response_code: None, detail }).is_err() {
+            // The journal has failed for good and the process is stopping; recovery closes it as UNKNOWN.
+            tracing::error!(transaction = %self.id, "an entry could not be closed");
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! The journal: every intent and outcome on local disk before anybody hears of it. The database may be slow or down.
+//!
+//! Appending writes at once (which survives kill -9) under one short lock; one task syncs what has gathered (which
+//! survives power loss) and tells those who wait for it. Records are kept in memory until synced: when a segment is
+//! full, or a write or sync fails, all that is not known to be durable is written again into a new segment, whose header
+//! says how much of the old one counts. If that fails too, the journal has failed for good and the process must stop.
+
+mod disk;
+mod format;
+mod recovery;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::id::TransactionId;
+use super::row::{Facts, RECORD_MAX, Row};
+pub use disk::{Disk, FolderDisk, SegmentFile};
+use format::{BATCH_HEADER, Header, PAGE, RECORD_HEADER, Walk, page_from};
+pub use recovery::RecoveryError;
+
+/// What a record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordKind {
+    /// About to send.
+    Intent = 1,
+    /// How it ended, with the intent's facts.
+    Outcome = 2,
+}
+
+impl RecordKind {
+    fn of(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Intent),
+            2 => Some(Self::Outcome),
+            _ => None,
+        }
+    }
+}
+
+/// A place in the journal; later places are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Position {
+    /// The segment's number.
+    pub segment: u64,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// The journal can't take a record.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// No room that is not already promised to transactions under way.
+    #[error("the journal has no room")]
+    NoRoom,
+    /// Writing failed, and writing elsewhere failed too.
+    #[error("the journal has failed")]
+    Failed,
+    /// The record is larger than a record may be.
+    #[error("the record is too large")]
+    TooLarge,
+}
+
+/// The journal's rules.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// All segments together, in bytes; at this limit new transactions are refused.
+    pub limit: u64,
+    /// Longest time from a write to its sync when nobody waits for it.
+    pub sync_interval: Duration,
+}
+
+impl Settings {
+    /// One segment is a thirty-second of the limit, from 1 to 32 MiB.
+    fn segment_size(self) -> u64 {
+        const MIB: u64 = 1_048_576;
+        page_from((self.limit / 32).clamp(MIB, 32 * MIB))
+    }
+}
+
+/// What one transaction may need: two records, each the first of a batch.
+const ROOM_PER_TRANSACTION: u64 = 2 * (RECORD_MAX as u64 + RECORD_HEADER as u64 + BATCH_HEADER as u64 + PAGE);
+
+/// The journal of one data directory.
+#[derive(Debug)]
+pub struct Journal {
+    disk: Arc<dyn Disk>,
+    settings: Settings,
+    writer: Mutex<Writer>,
+    synced: watch::Sender<Position>,
+    /// Rung by the first record after a sync, and by whoever waits for one.
+    dirty: Notify,
+    demand: Notify,
+    /// Cancelled when the journal has failed for good.
+    failed: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Writer {
+    journal: [u8; 16],
+    segments: VecDeque<Segment>,
+    /// Where the next byte goes in the last segment.
+    offset: u64,
+    /// Behind the last record in it.
+    tail: u64,
+    /// The number of the next segment to be made.
+    next_number: u64,
+    batch_open: bool,
+    /// How much of the last segment is known to be durable.
+    synced_upto: u64,
+    spare: Option<Segment>,
+    /// Not known to be durable: what a running sync covers, and what came since.
+    syncing: Vec<Kept>,
+    unsynced: Vec<Kept>,
+    /// Room promised to transactions under way.
+    reserved: u64,
+    live: HashMap<TransactionId, Live>,
+}
+
+#[derive(Debug, Clone)]
+struct Segment {
+    number: u64,
+    file: Arc<dyn SegmentFile>,
+    /// How much of it counts; for the last one, all that is synced.
+    end: u64,
+}
+
+/// A record that is kept until it is durable.
+#[derive(Debug)]
+struct Kept {
+    id: TransactionId,
+    kind: RecordKind,
+    payload: Vec<u8>,
+}
+
+/// What the journal alone knows of a transaction.
+#[derive(Debug, Clone, Copy)]
+enum Live {
+    /// Its intent is in this segment and it has no outcome: the segment must stay.
+    Open { segment: u64 },
+    /// Its outcome is here and not yet in the store.
+    Closed { at: Position, length: usize },
+}
+
+/// Room for one transaction's intent and outcome. Dropping it gives the room back.
+#[must_use = "dropping it gives the room back"]
+#[derive(Debug)]
+pub struct Room(Arc<Journal>);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut writer = self.0.writer();
+        writer.reserved = writer.reserved.saturating_sub(ROOM_PER_TRANSACTION);
+    }
+}
+
+impl Journal {
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Promises room for one transaction's records.
+    ///
+    /// # Errors
+    /// [`JournalError::NoRoom`], [`JournalError::Failed`].
+    pub fn reserve(self: &Arc<Self>) -> Result<Room, JournalError> {
+        if self.failed.is_cancelled() {
+            return Err(JournalError::Failed);
+        }
+        let size = self.settings.segment_size();
+        let mut writer = self.writer();
+        let wanted = writer.reserved + ROOM_PER_TRANSACTION;
+        let kept: usize = writer.kept_bytes();
+        let rewritten = u64::try_from(kept).unwrap_or(u64::MAX).saturating_add(2 * PAGE);
+        let fits_here = wanted <= size.saturating_sub(writer.offset);
+        // The spare must also take what a switch writes again, and intents that are written while promised.
+        let fits_spare = writer.spare.is_some() && rewritten + 2 * wanted <= size;
+        if !fits_here && !fits_spare {
+            return Err(JournalError::NoRoom);
+        }
+        writer.reserved = wanted;
+        drop(writer);
+        Ok(Room(Arc::clone(self)))
+    }
+
+    /// Writes an intent. It survives kill -9 once this returns.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn append_intent(&self, facts: &Facts) -> Result<Position, JournalError> {
+        self.append(facts.id, RecordKind::Intent, postcard::to_stdvec(facts))
+    }
+
+    /// Writes an outcome. It survives kill -9 once this returns.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn append_outcome(&self, row: &Row) -> Result<Position, JournalError> {
+        self.append(row.facts.id, RecordKind::Outcome, postcard::to_stdvec(row))
+    }
+
+    fn append(
+        &self,
+        id: TransactionId,
+        kind: RecordKind,
+        payload: Result<Vec<u8>, postcard::Error>,
+    ) -> Result<Position, JournalError> {
+        let payload = payload.ok().filter(|payload| payload.len() <= RECORD_MAX).ok_or(JournalError::TooLarge)?;
+        if self.failed.is_cancelled() {
+            return Err(JournalError::Failed);
+        }
+        let mut writer = self.writer();
+        let was_clean = writer.unsynced.is_empty();
+        writer.unsynced.push(Kept { id, kind, payload });
+        let fits = writer.offset + ROOM_PER_TRANSACTION / 2 <= self.settings.segment_size();
+        let written = if fits { writer.write_last() } else { Err(io::ErrorKind::StorageFull.into()) };
+        if written.is_err() {
+            self.switch_segment(&mut writer)?;
+        }
+        let position = writer.end();
+        drop(writer);
+        if was_clean {
+            self.dirty.notify_one();
+        }
+        Ok(position)
+    }
+
+    /// Goes on in a new segment: everything that is not known to be durable is written again there.
+    fn switch_segment(&self, writer: &mut Writer) -> Result<(), JournalError> {
+        writer.switch(&*self.disk, self.settings.segment_size()).map_err(|error| {
+            tracing::error!(kind = ?error.kind(), "the journal cannot be written: the process must stop");
+            self.failed.cancel();
+            JournalError::Failed
+        })
+    }
+
+    /// Waits until everything up to a position is durable.
+    ///
+    /// # Errors
+    /// [`JournalError::Failed`].
+    pub async fn durable(&self, position: Position) -> Result<(), JournalError> {
+        let mut synced = self.synced.subscribe();
+        if *synced.borrow_and_update() >= position {
+            return Ok(());
+        }
+        self.demand.notify_one();
+        tokio::select! {
+            reached = synced.wait_for(|synced| *synced >= position) => match reached {
+                Ok(_) => Ok(()),
+                Err(_) => Err(JournalError::Failed),
+            },
+            () = self.failed.cancelled() => Err(JournalError::Failed),
+        }
+    }
+
+    /// Cancelled when the journal has failed for good: stop the process.
+    #[must_use]
+    pub fn failed(&self) -> &CancellationToken {
+        &self.failed
+    }
+
+    /// The end of what was written so far; when all of it is durable, the durable end.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        let writer = self.writer();
+        let clean = writer.unsynced.is_empty() && writer.syncing.is_empty();
+        if clean { *self.synced.borrow() } else { writer.end() }
+    }
+
+    /// Follows what is durable.
+    #[must_use]
+    pub fn watch_synced(&self) -> watch::Receiver<Position> {
+        self.synced.subscribe()
+    }
+
+    /// The journal's own number, which the store keeps beside the checkpoint.
+    #[must_use]
+    pub fn id(&self) -> [u8; 16] {
+        self.writer().journal
+    }
+
+    /// Syncs what has gathered whenever there is something; ends when the journal has failed.
+    pub async fn run_syncer(self: Arc<Self>) {
+        loop {
+            self.keep_spare().await;
+            tokio::select! {
+                () = self.dirty.notified() => {}
+                () = self.failed.cancelled() => return,
+            }
+            tokio::select! {
+                () = self.demand.notified() => {}
+                () = tokio::time::sleep(self.settings.sync_interval) => {}
+            }
+            self.sync_once().await;
+        }
+    }
+
+    /// Syncs what was written so far, in its turn.
+    async fn sync_once(self: &Arc<Self>) {
+        let (file, target) = {
+            let mut writer = self.writer();
+            let target = writer.end();
+            writer.begin_sync();
+            let Some(segment) = writer.segments.back() else { return };
+            (Arc::clone(&segment.file), target)
+        };
+        let synced = tokio::task::spawn_blocking(move || file.sync()).await;
+        let mut writer = self.writer();
+        if writer.end().segment != target.segment {
+            // A switch came between: all of it was written again, and the next sync covers it.
+            drop(writer);
+            self.demand.notify_one();
+            self.dirty.notify_one();
+            return;
+        }
+        if let Ok(Ok(())) = synced {
+            writer.finish_sync(target);
+            drop(writer);
+            self.synced.send_replace(target);
+        } else {
+            // A failed sync is never asked again on that file: it would say yes about pages that are gone.
+            tracing::error!("a journal sync failed; going on in a new segment");
+            if self.switch_segment(&mut writer).is_ok() {
+                drop(writer);
+                self.demand.notify_one();
+                self.dirty.notify_one();
+            }
+        }
+    }
+
+    /// Keeps one segment ready, as long as the limit allows.
+    async fn keep_spare(self: &Arc<Self>) {
+        let size = self.settings.segment_size();
+        let number = {
+            let mut writer = self.writer();
+            let count = u64::try_from(writer.segments.len()).unwrap_or(u64::MAX);
+            if writer.spare.is_some() || (count + 1).saturating_mul(size) > self.settings.limit {
+                return;
+            }
+            writer.take_number()
+        };
+        let disk = Arc::clone(&self.disk);
+        let created = tokio::task::spawn_blocking(move || disk.create(number, size)).await;
+        match created {
+            Ok(Ok(file)) => {
+                let mut writer = self.writer();
+                if number > writer.end().segment {
+                    writer.spare = Some(Segment { number, file, end: PAGE });
+                } else {
+                    // A switch could not wait and made a later one: this one would be out of order.
+                    drop(writer);
+                    drop(self.disk.remove(number));
+                }
+            }
+            Ok(Err(error)) => tracing::warn!(kind = ?error.kind(), "no room for a spare journal segment"),
+            Err(_) => {}
+        }
+    }
+
+    /// The outcomes from a position on, as far as they are durable, at most about a mebibyte of them; and where to go on.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn outcomes_from(&self, from: Position) -> io::Result<(Vec<Row>, Position)> {
+        const CHUNK: u64 = 1_048_576;
+        let synced = *self.synced.borrow();
+        let (segment, next) = {
+            let writer = self.writer();
+            let mut rest = writer.segments.iter().skip_while(|segment| segment.number < from.segment);
+            (rest.next().cloned(), rest.next().map(|segment| segment.number))
+        };
+        let Some(segment) = segment else { return Ok((Vec::new(), from)) };
+        let start = if segment.number == from.segment { from.offset.max(PAGE) } else { PAGE };
+        let end = if segment.number == synced.segment { synced.offset } else { segment.end };
+        let here = Position { segment: segment.number, offset: start };
+        if segment.number > synced.segment || start >= end {
+            let behind = next.filter(|_| segment.number < synced.segment);
+            return Ok((Vec::new(), behind.map_or(here, |segment| Position { segment, offset: PAGE })));
+        }
+        let length = usize::try_from((end - start).min(CHUNK)).unwrap_or(usize::MAX);
+        let bytes = segment.file.read_at(start, length)?;
+        let mut walk = Walk::new(&bytes, start, segment.number);
+        let mut rows = Vec::new();
+        for found in &mut walk {
+            if found.kind == RecordKind::Outcome {
+                rows.push(postcard::from_bytes(found.payload).map_err(io::Error::other)?);
+            }
+        }
+        let whole = start + u64::try_from(length).unwrap_or(u64::MAX) >= end;
+        if walk.good == start || (whole && walk.good != end) {
+            // What is durable must read back; passing over it would lose rows.
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a durable journal record does not read back"));
+        }
+        Ok((rows, Position { segment: segment.number, offset: walk.good }))
+    }
+
+    /// Everything before `position` is in the store: forgets those outcomes and removes segments that nobody needs.
+    pub(super) fn shipped(&self, rows: &[Row], position: Position) {
+        let mut gone = Vec::new();
+        {
+            let mut writer = self.writer();
+            for row in rows {
+                if let Some(Live::Closed { .. }) = writer.live.get(&row.facts.id) {
+                    writer.live.remove(&row.facts.id);
+                }
+            }
+            while let Some(number) = writer.removable(position) {
+                writer.segments.pop_front();
+                gone.push(number);
+            }
+        }
+        for number in gone {
+            if let Err(error) = self.disk.remove(number) {
+                tracing::warn!(kind = ?error.kind(), "a shipped journal segment cannot be removed");
+            }
+        }
+    }
+
+    /// A finished transaction that is not in the store yet.
+    pub(super) fn find(&self, id: TransactionId) -> Option<Row> {
+        let (file, at, length) = {
+            let writer = self.writer();
+            let Some(Live::Closed { at, length }) = writer.live.get(&id).copied() else { return None };
+            let segment = writer.segments.iter().find(|segment| segment.number == at.segment)?;
+            (Arc::clone(&segment.file), at, length)
+        };
+        let bytes = file.read_at(at.offset, length).ok()?;
+        let found = Walk::new(&bytes, at.offset, at.segment).next()?;
+        postcard::from_bytes(found.payload).ok()
+    }
+
+    /// Transactions with an intent and no outcome.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.writer().live.values().filter(|live| matches!(live, Live::Open { .. })).count()
+    }
+}
+
+impl Writer {
+    fn end(&self) -> Position {
+        Position { segment: self.segments.back().map_or(0, |segment| segment.number), offset: self.tail }
+    }
+
+    fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    fn kept_bytes(&self) -> usize {
+        let kept = self.syncing.iter().chain(&self.unsynced);
+        kept.map(|kept| kept.payload.len() + RECORD_HEADER).sum()
+    }
+
+    /// Writes the newest kept record behind the others.
+    fn write_last(&mut self) -> io::Result<()> {
+        let (Some(kept), Some(segment)) = (self.unsynced.last(), self.segments.back()) else { return Ok(()) };
+        let mut bytes = Vec::with_capacity(kept.payload.len() + RECORD_HEADER + BATCH_HEADER);
+        if !self.batch_open {
+            format::push_batch_header(segment.number, self.synced_upto, &mut bytes);
+        }
+        let record = self.offset + u64::try_from(bytes.len()).unwrap_or_default();
+        format::push_record(segment.number, kept.kind, &kept.payload, &mut bytes);
+        segment.file.write_at(&bytes, self.offset)?;
+        let at = Position { segment: segment.number, offset: record };
+        let (id, kind, length) = (kept.id, kept.kind, kept.payload.len() + RECORD_HEADER);
+        self.offset += u64::try_from(bytes.len()).unwrap_or_default();
+        self.tail = self.offset;
+        self.batch_open = true;
+        self.note(id, kind, at, length);
+        Ok(())
+    }
+
+    fn note(&mut self, id: TransactionId, kind: RecordKind, at: Position, length: usize) {
+        let live = match kind {
+            RecordKind::Intent => Live::Open { segment: at.segment },
+            RecordKind::Outcome => Live::Closed { at, length },
+        };
+        self.live.insert(id, live);
+    }
+
+    /// From here on, what is written belongs to the next batch.
+    fn begin_sync(&mut self) {
+        self.batch_open = false;
+        self.offset = page_from(self.offset);
+        let since = std::mem::take(&mut self.unsynced);
+        self.syncing.extend(since);
+    }
+
+    fn finish_sync(&mut self, target: Position) {
+        self.synced_upto = target.offset;
+        self.syncing.clear();
+        if let Some(segment) = self.segments.back_mut() {
+            segment.end = target.offset;
+        }
+    }
+
+    fn switch(&mut self, disk: &dyn Disk, size: u64) -> io::Result<()> {
+        let last = self.segments.back().map_or(0, |segment| segment.number);
+        let mut next = match self.spare.take() {
+            Some(spare) => spare,
+            None => {
+                let number = self.take_number();
+                Segment { number, file: disk.create(number, size)?, end: PAGE }
+            }
+        };
+        let header =
+            Header { journal: self.journal, number: next.number, predecessor: last, predecessor_end: self.synced_upto };
+        let mut bytes = header.to_bytes();
+        bytes.resize(usize::try_from(PAGE).unwrap_or_default(), 0);
+        let mut kept = std::mem::take(&mut self.syncing);
+        kept.append(&mut self.unsynced);
+        if !kept.is_empty() {
+            format::push_batch_header(next.number, PAGE, &mut bytes);
+        }
+        let mut places = Vec::with_capacity(kept.len());
+        for record in &kept {
+            let at = Position { segment: next.number, offset: u64::try_from(bytes.len()).unwrap_or_default() };
+            format::push_record(next.number, record.kind, &record.payload, &mut bytes);
+            places.push((record.id, record.kind, at, record.payload.len() + RECORD_HEADER));
+        }
+        next.file.write_at(&bytes, 0)?;
+        for (id, kind, at, length) in places {
+            self.note(id, kind, at, length);
+        }
+        self.batch_open = !kept.is_empty();
+        self.offset = u64::try_from(bytes.len()).unwrap_or_default();
+        self.tail = self.offset;
+        self.unsynced = kept;
+        self.synced_upto = PAGE;
+        next.end = PAGE;
+        self.segments.push_back(next);
+        Ok(())
+    }
+
+    /// The first segment's number, if everything in it is in the store, and none of its intents is still open.
+    fn removable(&self, shipped: Position) -> Option<u64> {
+        let first = self.segments.front().filter(|_| self.segments.len() > 1)?.number;
+        let open = |live: &Live| matches!(live, Live::Open { segment } if *segment <= first);
+        (first < shipped.segment && !self.live.values().any(open)).then_some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests;

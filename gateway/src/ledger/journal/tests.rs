@@ -1,0 +1,331 @@
+//! The journal on a disk that forgets what was not synced, tears, fills up and fails.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::recovery::Recovered;
+use super::*;
+use crate::ledger::row::{Closing, Status};
+use crate::routes::Kind;
+
+/// A disk in memory. What is written is in the cache; what is synced is durable.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryDisk {
+    files: Mutex<BTreeMap<u64, Arc<MemoryFile>>>,
+    pub(crate) full: AtomicBool,
+    pub(crate) sync_fails: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct MemoryFile {
+    cache: Mutex<Vec<u8>>,
+    durable: Mutex<Vec<u8>>,
+    sync_fails: Arc<AtomicU64>,
+}
+
+impl MemoryDisk {
+    /// Power loss: of each page that differs from its durable content, `keep` decides whether it got to the disk.
+    fn lose_power(&self, mut keep: impl FnMut() -> bool) {
+        for file in self.files.lock().unwrap().values() {
+            let (mut cache, mut durable) = (file.cache.lock().unwrap(), file.durable.lock().unwrap());
+            durable.resize(cache.len(), 0);
+            for (new, old) in cache.chunks_mut(4_096).zip(durable.chunks_mut(4_096)) {
+                if new != old && !keep() {
+                    new.copy_from_slice(old);
+                }
+            }
+            durable.clone_from(&cache);
+        }
+    }
+
+    fn edit_last(&self, edit: impl FnOnce(&mut Vec<u8>)) {
+        let files = self.files.lock().unwrap();
+        let mut cache = files.values().next_back().unwrap().cache.lock().unwrap();
+        edit(&mut cache);
+    }
+
+    fn copy(&self) -> Arc<Self> {
+        let copy = Self::default();
+        for (number, file) in &*self.files.lock().unwrap() {
+            let bytes = file.cache.lock().unwrap().clone();
+            let file =
+                MemoryFile { cache: Mutex::new(bytes.clone()), durable: Mutex::new(bytes), ..Default::default() };
+            copy.files.lock().unwrap().insert(*number, Arc::new(file));
+        }
+        Arc::new(copy)
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn list(&self) -> io::Result<Vec<u64>> {
+        Ok(self.files.lock().unwrap().keys().copied().collect())
+    }
+
+    fn create(&self, number: u64, size: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let bytes = vec![0; usize::try_from(size).unwrap()];
+        let file = Arc::new(MemoryFile {
+            cache: Mutex::new(bytes.clone()),
+            durable: Mutex::new(bytes),
+            sync_fails: Arc::clone(&self.sync_fails),
+        });
+        assert!(self.files.lock().unwrap().insert(number, Arc::clone(&file)).is_none(), "segment {number} twice");
+        Ok(file)
+    }
+
+    fn open(&self, number: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        Ok(Arc::clone(&self.files.lock().unwrap()[&number]) as Arc<dyn SegmentFile>)
+    }
+
+    fn remove(&self, number: u64) -> io::Result<()> {
+        self.files.lock().unwrap().remove(&number);
+        Ok(())
+    }
+}
+
+impl SegmentFile for MemoryFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let at = usize::try_from(offset).unwrap();
+        self.cache.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let cache = self.cache.lock().unwrap();
+        let at = usize::try_from(offset).unwrap();
+        Ok(cache[at..(at + length).min(cache.len())].to_vec())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let fails = &self.sync_fails;
+        if fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            // The kernel marks the pages clean and forgets them.
+            return Err(io::Error::other("the disk lost the pages"));
+        }
+        self.durable.lock().unwrap().clone_from(&self.cache.lock().unwrap());
+        Ok(())
+    }
+}
+
+const SETTINGS: Settings = Settings { limit: 32 * 1_048_576, sync_interval: Duration::from_millis(20) };
+
+fn facts(serial: u64) -> Facts {
+    Facts {
+        id: TransactionId::parse(&format!("GWMNU20261129{serial:09}")).unwrap(),
+        tx_code: "IN01".into(),
+        route: "balance".into(),
+        kind: Kind::Mutation,
+        institution: "core-banking".into(),
+        client: "a".into(),
+        account: None,
+        account_hash: None,
+        counter_account: None,
+        counter_account_hash: None,
+        amount: Some(1),
+        requested_at: 0,
+        correlation_id: "c".into(),
+        idempotency_key_hash: None,
+        layout_version: 1,
+    }
+}
+
+fn row(serial: u64) -> Row {
+    let closing = Closing {
+        status: Status::Success,
+        proof: None,
+        response_code: None,
+        detail: None,
+        attempts: Vec::new(),
+        responded_at: 0,
+        elapsed_us: 0,
+    };
+    Row { facts: facts(serial), closing }
+}
+
+fn recover(disk: &Arc<MemoryDisk>) -> Result<Recovered, RecoveryError> {
+    Journal::recover(Arc::clone(disk) as Arc<dyn Disk>, SETTINGS, [7; 16], |_| Position::default())
+}
+
+fn start(disk: &Arc<MemoryDisk>) -> (Arc<Journal>, tokio::task::JoinHandle<()>) {
+    let journal = recover(disk).unwrap().journal;
+    let syncer = tokio::spawn(Arc::clone(&journal).run_syncer());
+    (journal, syncer)
+}
+
+/// Serials of all outcomes and of all open intents that a start finds.
+fn found(disk: &Arc<MemoryDisk>) -> Result<(Vec<u64>, Vec<u64>), RecoveryError> {
+    let recovered = recover(disk)?;
+    let serial = |id: TransactionId| id.as_str()[13..].parse::<u64>().unwrap();
+    let mut closed: Vec<_> = recovered
+        .journal
+        .writer()
+        .live
+        .iter()
+        .filter_map(|(id, live)| matches!(live, Live::Closed { .. }).then(|| serial(*id)))
+        .collect();
+    closed.sort_unstable();
+    let mut open: Vec<_> = recovered.open.iter().map(|facts| serial(facts.id)).collect();
+    open.sort_unstable();
+    Ok((closed, open))
+}
+
+#[tokio::test]
+async fn what_was_written_is_found_after_a_kill() {
+    let disk = Arc::new(MemoryDisk::default());
+    let journal = recover(&disk).unwrap().journal;
+    for serial in 0..100 {
+        journal.append_intent(&facts(serial)).unwrap();
+        if serial % 2 == 0 {
+            journal.append_outcome(&row(serial)).unwrap();
+        }
+    }
+    let (closed, open) = found(&disk).unwrap();
+    assert_eq!(closed, (0..100).step_by(2).collect::<Vec<_>>());
+    assert_eq!(open, (1..100).step_by(2).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_as_durable_survives_any_loss_of_unsynced_pages() {
+    for seed in 0..60 {
+        let mut dice = fastrand::Rng::with_seed(seed);
+        let disk = Arc::new(MemoryDisk::default());
+        let (journal, syncer) = start(&disk);
+        let mut durable = Vec::new();
+        for serial in 0..40 {
+            let position = journal.append_outcome(&row(serial)).unwrap();
+            if dice.u8(..) < 60 {
+                journal.durable(position).await.unwrap();
+                durable = (0..=serial).collect();
+            }
+        }
+        syncer.abort();
+        disk.lose_power(|| dice.bool());
+        let (closed, _) = found(&disk).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(closed[..durable.len()], durable, "seed {seed}");
+        let closed_again = found(&disk).unwrap().0;
+        assert_eq!(closed, closed_again, "seed {seed}: a second start finds the same");
+    }
+}
+
+#[tokio::test]
+async fn a_tail_torn_at_any_byte_is_cut_and_loses_nothing_before_it() {
+    let disk = Arc::new(MemoryDisk::default());
+    let journal = recover(&disk).unwrap().journal;
+    let ends: Vec<_> = (0..12).map(|serial| journal.append_outcome(&row(serial)).unwrap().offset).collect();
+    for tear in PAGE..*ends.last().unwrap() {
+        let copy = disk.copy();
+        copy.edit_last(|bytes| bytes[usize::try_from(tear).unwrap()..].fill(0));
+        let whole = u64::try_from(ends.iter().filter(|end| **end <= tear).count()).unwrap();
+        // Zeros at a record's very end may be what was there anyway, so one more may survive; never one less.
+        let (closed, _) = found(&copy).unwrap();
+        assert!(closed.len() as u64 >= whole, "torn at {tear}");
+        assert_eq!(closed, (0..closed.len() as u64).collect::<Vec<_>>(), "torn at {tear}");
+    }
+}
+
+#[tokio::test]
+async fn damage_to_what_was_durable_refuses_the_start_and_says_where() {
+    let disk = Arc::new(MemoryDisk::default());
+    let (journal, syncer) = start(&disk);
+    let first = journal.append_outcome(&row(0)).unwrap();
+    journal.durable(first).await.unwrap();
+    let second = journal.append_outcome(&row(1)).unwrap();
+    journal.durable(second).await.unwrap();
+    syncer.abort();
+    let damaged = disk.copy();
+    {
+        let files = damaged.files.lock().unwrap();
+        let file = &files[&first.segment];
+        file.cache.lock().unwrap()[usize::try_from(first.offset).unwrap() - 1] ^= 1;
+    }
+    match found(&damaged) {
+        Err(RecoveryError::Corrupt { segment, offset }) => assert_eq!((segment, offset), (first.segment, PAGE)),
+        other => panic!("{other:?}"),
+    }
+    assert!(found(&disk).is_ok());
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_all_since_the_last_good_one_is_durable_in_a_new_segment() {
+    let disk = Arc::new(MemoryDisk::default());
+    let (journal, syncer) = start(&disk);
+    let first = journal.append_outcome(&row(0)).unwrap();
+    journal.durable(first).await.unwrap();
+    disk.sync_fails.store(1, Ordering::Relaxed);
+    let lost = journal.append_outcome(&row(1)).unwrap();
+    journal.durable(lost).await.unwrap();
+    assert!(journal.end().segment > first.segment);
+    syncer.abort();
+    disk.lose_power(|| false);
+    assert_eq!(found(&disk).unwrap().0, [0, 1]);
+}
+
+#[tokio::test]
+async fn when_no_segment_can_be_made_either_the_journal_fails_for_good() {
+    let disk = Arc::new(MemoryDisk::default());
+    let journal = recover(&disk).unwrap().journal;
+    disk.full.store(true, Ordering::Relaxed);
+    let _syncer = tokio::spawn(Arc::clone(&journal).run_syncer());
+    disk.sync_fails.store(u64::MAX, Ordering::Relaxed);
+    let position = journal.append_outcome(&row(0)).unwrap();
+    assert!(matches!(journal.durable(position).await, Err(JournalError::Failed)));
+    assert!(matches!(journal.append_outcome(&row(1)), Err(JournalError::Failed)));
+    assert!(matches!(journal.reserve(), Err(JournalError::Failed)));
+}
+
+#[tokio::test]
+async fn with_the_disk_full_new_transactions_are_refused_and_those_under_way_record_their_end() {
+    let disk = Arc::new(MemoryDisk::default());
+    let journal = recover(&disk).unwrap().journal;
+    disk.full.store(true, Ordering::Relaxed);
+    let _syncer = tokio::spawn(Arc::clone(&journal).run_syncer());
+    let mut rooms = Vec::new();
+    while let Ok(room) = journal.reserve() {
+        rooms.push(room);
+    }
+    assert!(rooms.len() > 50, "{}", rooms.len());
+    for serial in 0..rooms.len() as u64 {
+        // Each synced by itself, which wastes the most room.
+        journal.durable(journal.append_intent(&facts(serial)).unwrap()).await.unwrap();
+        journal.durable(journal.append_outcome(&row(serial)).unwrap()).await.unwrap();
+    }
+    assert!(matches!(journal.reserve(), Err(JournalError::NoRoom)));
+    assert_eq!(found(&disk.copy()).unwrap().0.len(), rooms.len());
+}
+
+#[tokio::test]
+async fn shipping_reads_every_outcome_once_over_many_segments_and_frees_them() {
+    let disk = Arc::new(MemoryDisk::default());
+    let (journal, _syncer) = start(&disk);
+    journal.append_intent(&facts(1_000_000)).unwrap();
+    let (mut from, mut shipped) = (Position::default(), 0_u64);
+    for serial in 0..20_000 {
+        let end = journal.append_outcome(&row(serial)).unwrap();
+        if serial % 1_000 == 999 {
+            journal.durable(end).await.unwrap();
+            loop {
+                let (rows, next) = journal.outcomes_from(from).unwrap();
+                for row in &rows {
+                    assert_eq!(row.facts.id, facts(shipped).id);
+                    shipped += 1;
+                }
+                journal.shipped(&rows, next);
+                if next == from {
+                    break;
+                }
+                from = next;
+            }
+        }
+    }
+    assert_eq!(shipped, 20_000);
+    let first = *disk.list().unwrap().first().unwrap();
+    assert_eq!(first, 1, "the open intent holds its segment");
+    let end = journal.append_outcome(&row(1_000_000)).unwrap();
+    journal.durable(end).await.unwrap();
+    let (rows, next) = journal.outcomes_from(from).unwrap();
+    journal.shipped(&rows, next);
+    assert!(disk.list().unwrap().len() <= 2, "{:?}", disk.list());
+    assert_eq!(journal.writer().live.len(), 0);
+}

@@ -1,0 +1,87 @@
+//! Carries durable outcomes from the journal to the store, in the background. A store that is down costs nothing but
+//! journal space: the same rows are tried again until they are in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::journal::Position;
+use super::{Ledger, Store};
+
+/// Waits between tries while the store fails.
+const RETRY: [Duration; 4] =
+    [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1)];
+
+impl Ledger {
+    /// Ships whatever becomes durable, for ever.
+    pub(super) async fn run_shipper(self: Arc<Self>) {
+        let mut synced = self.journal.watch_synced();
+        let mut failures = 0;
+        loop {
+            match self.ship_once().await {
+                Ok(true) => failures = 0,
+                Ok(false) => {
+                    failures = 0;
+                    if synced.changed().await.is_err() {
+                        return;
+                    }
+                }
+                Err(()) => {
+                    let wait = RETRY.get(failures).or(RETRY.last()).copied().unwrap_or_default();
+                    failures += 1;
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Ships one batch; says whether there was any.
+    async fn ship_once(&self) -> Result<bool, ()> {
+        let from = *self.shipped.borrow();
+        let journal = Arc::clone(&self.journal);
+        let read = tokio::task::spawn_blocking(move || journal.outcomes_from(from)).await;
+        let (rows, next) = match read {
+            Ok(Ok(read)) => read,
+            Ok(Err(error)) => {
+                tracing::error!(kind = ?error.kind(), "the journal cannot be read for shipping");
+                return Err(());
+            }
+            Err(_) => return Err(()),
+        };
+        if next == from {
+            return Ok(false);
+        }
+        if !rows.is_empty() {
+            self.ship_rows(&rows, next).await?;
+        }
+        self.journal.shipped(&rows, next);
+        self.shipped.send_replace(next);
+        Ok(true)
+    }
+
+    async fn ship_rows(&self, rows: &[super::Row], next: Position) -> Result<(), ()> {
+        match self.store.ship(rows, self.journal.id(), next).await {
+            Ok(shipment) => {
+                self.metrics.shipped(shipment);
+                if shipment.parked > 0 {
+                    tracing::error!(rows = shipment.parked, "ledger rows were parked: they contradict the store");
+                }
+                Ok(())
+            }
+            Err(_) => {
+                // The database's own words may quote a row, so they stay out of the log.
+                self.metrics.ship_failed();
+                tracing::warn!(store = self.store.name(), "the ledger store does not take rows; trying again");
+                Err(())
+            }
+        }
+    }
+}
+
+impl Store {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "sqlite",
+            Self::Memory(_) => "memory",
+        }
+    }
+}

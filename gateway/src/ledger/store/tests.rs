@@ -1,0 +1,182 @@
+//! The contract of a store, run on every kind.
+
+use super::*;
+use crate::ledger::row::{Attempt, Closing, Facts, Proof};
+use crate::routes::Kind;
+
+const JOURNAL: [u8; 16] = [3; 16];
+
+fn id(serial: u64) -> TransactionId {
+    TransactionId::parse(&format!("GWMNU20261129{serial:09}")).unwrap()
+}
+
+fn row(serial: u64, status: Status) -> Row {
+    let facts = Facts {
+        id: id(serial),
+        tx_code: if serial % 2 == 0 { "IN01" } else { "TR01" }.into(),
+        route: "balance".into(),
+        kind: if serial % 2 == 0 { Kind::Inquiry } else { Kind::Mutation },
+        institution: "core-banking".into(),
+        client: if serial % 3 == 0 { "a" } else { "b" }.into(),
+        account: Some(codec::MaskedAccount::of("12345678901234")),
+        account_hash: Some(vec![u8::try_from(serial % 5).unwrap(); 16]),
+        counter_account: None,
+        counter_account_hash: (serial % 7 == 0).then(|| vec![9; 16]),
+        amount: Some(1_000),
+        requested_at: i64::try_from(serial).unwrap() * 1_000,
+        correlation_id: format!("c-{serial}"),
+        idempotency_key_hash: Some(vec![1; 32]),
+        layout_version: 3,
+    };
+    let attempts = vec![Attempt { outcome: "success".into(), elapsed_us: 12 }];
+    let closing = Closing {
+        status,
+        proof: (status == Status::Failed).then_some(Proof::P1),
+        response_code: Some("0000".into()),
+        detail: None,
+        attempts,
+        responded_at: 5,
+        elapsed_us: 6,
+    };
+    Row { facts, closing }
+}
+
+async fn stores() -> (tempfile::TempDir, Vec<Store>) {
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(&folder.path().join("ledger.sqlite")).await.unwrap();
+    (folder, vec![Store::Sqlite(sqlite), Store::Memory(MemoryStore::default())])
+}
+
+fn at(segment: u64, offset: u64) -> Position {
+    Position { segment, offset }
+}
+
+#[tokio::test]
+async fn a_row_comes_back_as_it_was_and_shipping_it_again_changes_nothing() {
+    let (_folder, stores) = stores().await;
+    for store in stores {
+        let rows = [row(1, Status::Unknown), row(2, Status::Success), row(3, Status::Failed)];
+        let shipment = store.ship(&rows, JOURNAL, at(1, 10)).await.unwrap();
+        assert_eq!(shipment, Shipment { inserted: 3, parked: 0 }, "{store:?}");
+        let again = store.ship(&rows, JOURNAL, at(1, 20)).await.unwrap();
+        assert_eq!(again, Shipment::default(), "{store:?}");
+        for row in &rows {
+            let stored = store.row(row.facts.id).await.unwrap().unwrap();
+            assert_eq!(stored.row, *row, "{store:?}");
+            assert_eq!(stored.resolution, if row.facts.id == id(1) { "PENDING" } else { "NONE" });
+        }
+        assert_eq!(store.row(id(9)).await.unwrap(), None);
+        assert_eq!(store.checkpoints().await.unwrap()[&JOURNAL], at(1, 20));
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_contradicts_the_one_that_is_there_is_parked_and_the_rest_goes_on() {
+    let (_folder, stores) = stores().await;
+    for store in stores {
+        store.ship(&[row(1, Status::Success)], JOURNAL, at(1, 10)).await.unwrap();
+        let rows = [row(0, Status::Success), row(1, Status::Unknown), row(2, Status::Success)];
+        let shipment = store.ship(&rows, JOURNAL, at(1, 20)).await.unwrap();
+        assert_eq!(shipment, Shipment { inserted: 2, parked: 1 }, "{store:?}");
+        assert_eq!(store.row(id(1)).await.unwrap().unwrap().row.closing.status, Status::Success);
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_sql_refuses_is_parked_and_the_rest_goes_on() {
+    let (_folder, stores) = stores().await;
+    let sqlite = &stores[0];
+    let mut refused = row(1, Status::Success);
+    refused.closing.proof = Some(Proof::H);
+    let rows = [row(0, Status::Success), refused, row(2, Status::Success)];
+    let shipment = sqlite.ship(&rows, JOURNAL, at(1, 20)).await.unwrap();
+    assert_eq!(shipment, Shipment { inserted: 2, parked: 1 });
+}
+
+#[tokio::test]
+async fn pages_are_newest_first_and_stable_while_rows_come_in() {
+    let (_folder, stores) = stores().await;
+    for store in stores {
+        let rows: Vec<_> = (0..25).map(|serial| row(serial, Status::Success)).collect();
+        store.ship(&rows, JOURNAL, at(1, 10)).await.unwrap();
+        let (mut seen, mut before, mut next_serial) = (Vec::new(), None, 100);
+        loop {
+            let page = store.page(&Filter::default(), before, 10).await.unwrap();
+            let Some(last) = page.last() else { break };
+            before = Some(last.seq);
+            seen.extend(page.iter().map(|stored| stored.row.facts.id));
+            store.ship(&[row(next_serial, Status::Success)], JOURNAL, at(1, 11)).await.unwrap();
+            next_serial += 1;
+        }
+        assert_eq!(seen, (0..25).rev().map(id).collect::<Vec<_>>(), "{store:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_filter_finds_what_it_says() {
+    let (_folder, stores) = stores().await;
+    for store in stores {
+        let status = |serial: u64| if serial % 4 == 0 { Status::Unknown } else { Status::Success };
+        let rows: Vec<_> = (0..28).map(|serial| row(serial, status(serial))).collect();
+        store.ship(&rows, JOURNAL, at(1, 10)).await.unwrap();
+        let none = Filter::default;
+        type Takes<'a> = &'a dyn Fn(u64) -> bool;
+        let cases: [(Filter, Takes<'_>); 9] = [
+            (Filter { status: Some(Status::Unknown), ..none() }, &|s| s % 4 == 0),
+            (Filter { tx_code: Some("TR01".into()), ..none() }, &|s| s % 2 == 1),
+            (Filter { client: Some("a".into()), ..none() }, &|s| s % 3 == 0),
+            (Filter { institution: Some("other".into()), ..none() }, &|_| false),
+            (Filter { correlation_id: Some("c-7".into()), ..none() }, &|s| s == 7),
+            (Filter { from: Some(5_000), to: Some(8_000), ..none() }, &|s| (5..8).contains(&s)),
+            (Filter { account_hash: Some(vec![2; 16]), ..none() }, &|s| s % 5 == 2),
+            (Filter { account_hash: Some(vec![9; 16]), ..none() }, &|s| s % 7 == 0),
+            (Filter { unresolved: true, ..none() }, &|_| false),
+        ];
+        for (filter, takes) in cases {
+            let page = store.page(&filter, None, 100).await.unwrap();
+            let found: Vec<_> = page.iter().rev().map(|stored| stored.row.facts.id).collect();
+            let wanted: Vec<_> = (0..28).filter(|serial| takes(*serial)).map(id).collect();
+            assert_eq!(found, wanted, "{filter:?} {store:?}");
+            let counts = store.summary(&filter).await.unwrap();
+            assert_eq!(counts.iter().sum::<u64>(), wanted.len() as u64, "{filter:?}");
+        }
+        assert_eq!(store.summary(&none()).await.unwrap(), [21, 0, 7]);
+        store.ship(&[row(31, Status::Unknown)], JOURNAL, at(1, 11)).await.unwrap();
+        let unresolved = Filter { unresolved: true, ..none() };
+        assert_eq!(store.page(&unresolved, None, 9).await.unwrap()[0].row.facts.id, id(31));
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_claimed_once_by_client_method_and_path() {
+    let (_folder, stores) = stores().await;
+    for store in stores {
+        let claim = |client: &str, path: &str, serial| Claim {
+            client: client.into(),
+            method: "POST".into(),
+            path: path.into(),
+            key_hash: vec![4; 32],
+            transaction_id: id(serial),
+            claimed_at: 0,
+        };
+        assert_eq!(store.claim(&claim("a", "/t", 1)).await.unwrap(), Claimed::Ours);
+        assert_eq!(store.claim(&claim("a", "/t", 2)).await.unwrap(), Claimed::Before(id(1)));
+        assert_eq!(store.claim(&claim("b", "/t", 3)).await.unwrap(), Claimed::Ours);
+        assert_eq!(store.claim(&claim("a", "/u", 4)).await.unwrap(), Claimed::Ours);
+    }
+}
+
+#[tokio::test]
+async fn blocks_of_one_letter_never_repeat_and_letters_are_independent() {
+    let (_folder, stores) = stores().await;
+    for store in stores {
+        let (u, v) = (Instance::parse("U").unwrap(), Instance::parse("V").unwrap());
+        let mut blocks = Vec::new();
+        for _ in 0..50 {
+            blocks.push(store.take_block(u).await.unwrap());
+        }
+        let wanted: Vec<_> = (0..50).map(|step| (blocks[0] + step) % crate::ledger::id::BLOCKS).collect();
+        assert_eq!(blocks, wanted, "{store:?}");
+        store.take_block(v).await.unwrap();
+    }
+}
