@@ -1,0 +1,214 @@
+//! One transaction's way through the gate: deadline, permit, connection, exchange, retry. The only retry loop, and the
+//! one gate out: every call to an institution passes here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use codec::Record;
+
+use crate::breaker::{Breaker, Outcome, Permit};
+use crate::clock::{Clock, Deadline};
+use crate::failure::{Counts, Failure, Fate};
+use crate::ledger::{Entry, Proof};
+use crate::pool::{Connection, Pool};
+use crate::routes::{HostAnswer, Interpretation, Kind, Route};
+use crate::telemetry::Telemetry;
+
+/// How often an inquiry is tried again, and after which wait.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry {
+    /// Tries after the first.
+    pub retries: u32,
+    /// Shortest wait.
+    pub wait_min: Duration,
+    /// Longest wait; the real one lies between by chance.
+    pub wait_max: Duration,
+}
+
+/// One institution (기관): an address with its pool and its breaker.
+#[derive(Debug)]
+pub struct Institution {
+    /// The name in configuration.
+    pub name: String,
+    /// Its connections.
+    pub pool: Pool,
+    /// Its circuit.
+    pub breaker: Arc<Breaker>,
+    /// Its retries.
+    pub retry: Retry,
+    /// Time.
+    pub clock: Clock,
+    /// Metrics.
+    pub telemetry: Arc<Telemetry>,
+}
+
+/// Why a call did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// What went wrong.
+    pub failure: Failure,
+    /// What the host said, if it did.
+    pub host: Option<HostAnswer>,
+    /// When it is worth asking again, if that is known.
+    pub retry_after: Option<Duration>,
+}
+
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Self {
+        Self { failure, host: None, retry_after: None }
+    }
+}
+
+/// A permit and a connection. Dropped in this order: first the circuit learns, then the socket closes.
+struct Held {
+    permit: Permit,
+    connection: Connection,
+}
+
+/// One call, as the attempts share it.
+struct Call<'a> {
+    route: &'a Route,
+    frame: &'a [u8],
+    deadline: Deadline,
+    entry: &'a mut Entry,
+    /// After its first counted failure a transaction counts no more: one inquiry's retries never open a circuit alone.
+    counted: bool,
+}
+
+impl Institution {
+    /// Sends a message and reads its reply; an inquiry may be tried again within the deadline, a mutation never.
+    ///
+    /// # Errors
+    /// [`Fault`]: of several attempts the first in doubt, unless a later one got an explicit answer, else the last.
+    pub async fn call(
+        &self,
+        route: &Route,
+        frame: &[u8],
+        deadline: Deadline,
+        entry: &mut Entry,
+    ) -> Result<Record, Fault> {
+        let mut call = Call { route, frame, deadline, entry, counted: false };
+        let mut in_doubt: Option<Fault> = None;
+        let mut retries_left = if route.kind == Kind::Inquiry { self.retry.retries } else { 0 };
+        loop {
+            let began = self.clock.now();
+            let fault = match self.attempt(&mut call).await {
+                Ok(record) => {
+                    call.entry.note_attempt("success", began);
+                    return Ok(record);
+                }
+                Err(fault) => fault,
+            };
+            call.entry.note_attempt(fault.failure.name(), began);
+            self.count(fault.failure);
+            let policy = fault.failure.policy(route.kind);
+            match policy.record {
+                crate::failure::Record::Failed(Proof::H) => in_doubt = None,
+                crate::failure::Record::Unknown if in_doubt.is_none() => in_doubt = Some(fault.clone()),
+                _ => {}
+            }
+            let wait = self.retry_wait();
+            if !policy.retry || retries_left == 0 || deadline.remaining(self.clock.now()) <= wait {
+                return Err(in_doubt.unwrap_or(fault));
+            }
+            retries_left -= 1;
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn retry_wait(&self) -> Duration {
+        let Retry { wait_min, wait_max, .. } = self.retry;
+        wait_min + wait_max.saturating_sub(wait_min).mul_f64(fastrand::f64())
+    }
+
+    /// One attempt, in the order that docs/FAILURES.md gives: permit, connection, intent, a last look at the deadline, send.
+    async fn attempt(&self, call: &mut Call<'_>) -> Result<Record, Fault> {
+        let permit = self.breaker.admit().map_err(|rejected| Fault {
+            retry_after: Some(rejected.retry_after),
+            ..Fault::from(Failure::CircuitOpen)
+        })?;
+        let connection = match self.pool.lend(call.deadline).await {
+            Ok(connection) => connection,
+            Err(error) => {
+                let failure = Failure::from(error);
+                call.settle(permit, failure.policy(call.route.kind).counts);
+                return Err(failure.into());
+            }
+        };
+        let mut held = Held { permit, connection };
+        if call.entry.intend().await.is_err() {
+            return Err(call.finish(held, Failure::IntentNotDurable));
+        }
+        if call.deadline.has_passed(self.clock.now()) {
+            return Err(call.finish(held, Failure::DeadlineBeforeSend));
+        }
+        let reused = held.connection.is_reused();
+        let entry = &call.entry;
+        let exchanged = held.connection.exchange(call.frame, call.deadline, || entry.mark_maybe_sent()).await;
+        let exchanged = match exchanged {
+            Ok(exchanged) => exchanged,
+            Err(error) => return Err(call.finish(held, Failure::of_exchange(error, reused))),
+        };
+        if exchanged.surplus && !call.route.echoes_id {
+            // Two replies for one request, and nothing in ours says which is which.
+            return Err(call.finish(held, Failure::EchoMismatch));
+        }
+        let said = call.route.interpret(call.frame, &exchanged.reply);
+        let (failure, host) = match said {
+            Interpretation::Success(record) => {
+                call.settle(held.permit, Counts::Success);
+                if exchanged.surplus {
+                    held.connection.close_and_flush();
+                } else {
+                    held.connection.give_back();
+                }
+                return Ok(record);
+            }
+            Interpretation::Declined(host) => (Failure::HostDeclined, Some(host)),
+            Interpretation::NotProcessed(host) => (Failure::HostNotProcessed, Some(host)),
+            Interpretation::InDoubt(host) => (Failure::InDoubtCode, Some(host)),
+            Interpretation::EchoMismatch => (Failure::EchoMismatch, None),
+            Interpretation::Undecodable(error) => {
+                tracing::warn!(institution = self.name, field = %error.field, rule = %error.rule, "undecodable reply");
+                (Failure::UndecodableReply, None)
+            }
+        };
+        let fault = call.finish(held, failure);
+        Err(Fault { host, ..fault })
+    }
+
+    /// Counts a failed attempt, by name.
+    fn count(&self, failure: Failure) {
+        let labels = [("institution", self.name.as_str()), ("failure", failure.name())];
+        self.telemetry.counter("gwanmun_attempt_failures_total", &labels).increment(1);
+        if failure == Failure::EchoMismatch {
+            tracing::warn!(institution = self.name, "a reply that answers another request was thrown away");
+        }
+    }
+}
+
+impl Call<'_> {
+    /// Does with permit and connection what the table says.
+    fn finish(&mut self, held: Held, failure: Failure) -> Fault {
+        let policy = failure.policy(self.route.kind);
+        self.settle(held.permit, policy.counts);
+        match policy.fate {
+            Fate::Kept => held.connection.give_back(),
+            Fate::ClosedAndFlushed => held.connection.close_and_flush(),
+            Fate::None | Fate::Closed => drop(held.connection),
+        }
+        failure.into()
+    }
+
+    fn settle(&mut self, permit: Permit, counts: Counts) {
+        let outcome = match counts {
+            Counts::Success => Outcome::Success,
+            Counts::Failure if !self.counted => {
+                self.counted = true;
+                Outcome::Failure
+            }
+            Counts::Failure | Counts::Aborted | Counts::Never => Outcome::Aborted,
+        };
+        permit.settle(outcome);
+    }
+}

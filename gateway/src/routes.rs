@@ -1,0 +1,274 @@
+//! Routes: which path leads to which institution (기관) with which messages, all of it data. A route is checked when it
+//! is made, so that on the request path nothing is looked up by name and nothing can be missing.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use codec::{Fill, Layout, Record, Value, decode};
+use serde::{Deserialize, Serialize};
+
+/// What a transaction does to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Kind {
+    /// Asks and changes nothing; may be asked again.
+    Inquiry,
+    /// Moves money; one frame an id, ever.
+    Mutation,
+}
+
+impl Kind {
+    /// The word in configurations and in the ledger.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inquiry => "inquiry",
+            Self::Mutation => "mutation",
+        }
+    }
+}
+
+/// What an institution's response codes mean.
+#[derive(Debug, Clone, Default)]
+pub struct HostCodes {
+    /// Processed.
+    pub success: Vec<String>,
+    /// Refused for a business reason: will not be processed.
+    pub declined: Vec<String>,
+    /// A system error after which the host says that it did not process.
+    pub not_processed: Vec<String>,
+}
+
+/// The fields of a request that a ledger row takes, by index in the request's layout.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LedgerFields {
+    /// The account.
+    pub account: Option<usize>,
+    /// The other account of a transfer.
+    pub counter_account: Option<usize>,
+    /// The amount in won.
+    pub amount: Option<usize>,
+}
+
+/// What a route is made from.
+#[derive(Debug, Clone)]
+pub struct RouteParts {
+    /// Short name, for the ledger and for metrics.
+    pub name: String,
+    /// The transaction code (거래코드).
+    pub tx_code: String,
+    /// What it does to the host.
+    pub kind: Kind,
+    /// The institution's name.
+    pub institution: String,
+    /// The request's layout.
+    pub request: Arc<Layout>,
+    /// The reply's layout.
+    pub reply: Arc<Layout>,
+    /// Names of the fields that the ledger row takes: account, counter account, amount.
+    pub ledger: [Option<String>; 3],
+    /// The institution's codes.
+    pub codes: HostCodes,
+    /// Time for the whole transaction.
+    pub deadline: Duration,
+}
+
+/// One route, checked.
+#[derive(Debug)]
+pub struct Route {
+    /// Short name.
+    pub name: String,
+    /// The transaction code.
+    pub tx_code: String,
+    /// What it does to the host.
+    pub kind: Kind,
+    /// The institution's name.
+    pub institution: String,
+    /// The request's layout.
+    pub request: Arc<Layout>,
+    /// The reply's layout.
+    pub reply: Arc<Layout>,
+    /// Fields for the ledger row.
+    pub ledger: LedgerFields,
+    /// Time for the whole transaction.
+    pub deadline: Duration,
+    /// Request fields that the gateway fills.
+    pub fills: Vec<(usize, Fill)>,
+    /// Whether a reply repeats the transaction id, and so can be nobody else's.
+    pub echoes_id: bool,
+    codes: HostCodes,
+    /// Byte ranges: in the reply, in the request.
+    echoes: Vec<(std::ops::Range<usize>, std::ops::Range<usize>)>,
+    response_code: usize,
+    response_message: Option<usize>,
+}
+
+/// What a reply says.
+#[derive(Debug)]
+pub enum Interpretation {
+    /// Processed.
+    Success(Record),
+    /// Refused for a business reason.
+    Declined(HostAnswer),
+    /// Not processed, says the host.
+    NotProcessed(HostAnswer),
+    /// A code that proves nothing.
+    InDoubt(HostAnswer),
+    /// Another one's reply.
+    EchoMismatch,
+    /// Ours, by its echo, but it does not parse.
+    Undecodable(codec::FieldError),
+}
+
+/// The host's own code and message.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostAnswer {
+    /// The response code.
+    pub code: String,
+    /// The message in the host's words.
+    pub message: String,
+}
+
+impl Route {
+    /// Checks the parts and makes a route.
+    ///
+    /// # Errors
+    /// Every fault, in sentences.
+    pub fn new(parts: RouteParts) -> Result<Self, Vec<String>> {
+        let mut faults = Vec::new();
+        let (request, reply) = (&parts.request, &parts.reply);
+        let mut field = |name: &Option<String>| {
+            let name = name.as_ref()?;
+            let index = request.index_of(name);
+            if index.is_none() {
+                faults.push(format!("ledger field `{name}` is not a field of `{}`", request.name()));
+            }
+            index
+        };
+        let [account, counter_account, amount] = &parts.ledger;
+        let ledger =
+            LedgerFields { account: field(account), counter_account: field(counter_account), amount: field(amount) };
+        let id_field = request.index_of_fill(Fill::TransactionId);
+        if parts.kind == Kind::Mutation && id_field.is_none() {
+            faults.push(format!("a mutation needs a field filled with the transaction id in `{}`", request.name()));
+        }
+        let response_code = reply.index_of("responseCode");
+        if response_code.is_none() {
+            faults.push(format!("`{}` has no field `responseCode`", reply.name()));
+        }
+        let mut echoes = Vec::new();
+        let mut echoes_id = false;
+        for echo in reply.fields().iter().filter(|field| field.is_echo()) {
+            match request.field(echo.name()) {
+                Some(asked) if asked.length() == echo.length() => {
+                    let range = |field: &codec::Field| field.offset()..field.offset() + field.length();
+                    echoes.push((range(echo), range(asked)));
+                    echoes_id |= request.index_of(echo.name()) == id_field && id_field.is_some();
+                }
+                _ => faults.push(format!("echo field `{}` has no equal in `{}`", echo.name(), request.name())),
+            }
+        }
+        if echoes.is_empty() {
+            faults.push(format!("`{}` has no echo field, so a reply could be anybody's", reply.name()));
+        }
+        let fills = [Fill::TransactionId, Fill::BusinessDate, Fill::Time];
+        let fills = fills.into_iter().filter_map(|fill| Some((request.index_of_fill(fill)?, fill))).collect();
+        let (Some(response_code), true) = (response_code, faults.is_empty()) else { return Err(faults) };
+        Ok(Self {
+            response_message: reply.index_of("responseMessage"),
+            name: parts.name,
+            tx_code: parts.tx_code,
+            kind: parts.kind,
+            institution: parts.institution,
+            request: parts.request,
+            reply: parts.reply,
+            ledger,
+            deadline: parts.deadline,
+            fills,
+            echoes_id,
+            codes: parts.codes,
+            echoes,
+            response_code,
+        })
+    }
+
+    /// Reads a whole reply to the request that went out as `sent`.
+    #[must_use]
+    pub fn interpret(&self, sent: &[u8], reply: &[u8]) -> Interpretation {
+        // A frame of another length may still carry our echo: compare first, so that "ours but broken" is told apart.
+        let same = |(there, here): &(std::ops::Range<usize>, std::ops::Range<usize>)| {
+            reply.get(there.clone()).is_some_and(|echo| Some(echo) == sent.get(here.clone()))
+        };
+        if !self.echoes.iter().all(same) {
+            return Interpretation::EchoMismatch;
+        }
+        let record = match decode(&self.reply, reply) {
+            Ok(record) => record,
+            Err(error) => return Interpretation::Undecodable(error),
+        };
+        let text = |index: usize| match record.at(index) {
+            Value::Text(text) => text.clone(),
+            _ => String::new(),
+        };
+        let answer =
+            HostAnswer { code: text(self.response_code), message: self.response_message.map(text).unwrap_or_default() };
+        let has = |codes: &[String]| codes.contains(&answer.code);
+        if has(&self.codes.success) {
+            Interpretation::Success(record)
+        } else if has(&self.codes.declined) {
+            Interpretation::Declined(answer)
+        } else if has(&self.codes.not_processed) {
+            Interpretation::NotProcessed(answer)
+        } else {
+            Interpretation::InDoubt(answer)
+        }
+    }
+}
+
+/// All routes by path.
+#[derive(Debug, Clone, Default)]
+pub struct RouteTable {
+    by_path: HashMap<String, Arc<Route>>,
+}
+
+/// A path that two routes claim.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PathTaken(pub String);
+
+impl fmt::Display for PathTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the path `{}` belongs to another route", self.0)
+    }
+}
+
+impl RouteTable {
+    /// Adds a route under its paths.
+    ///
+    /// # Errors
+    /// The first path that is taken.
+    pub fn add(&mut self, paths: &[String], route: &Arc<Route>) -> Result<(), PathTaken> {
+        for path in paths {
+            if self.by_path.contains_key(path) {
+                return Err(PathTaken(path.clone()));
+            }
+            self.by_path.insert(path.clone(), Arc::clone(route));
+        }
+        Ok(())
+    }
+
+    /// The route of a path.
+    #[must_use]
+    pub fn find(&self, path: &str) -> Option<&Arc<Route>> {
+        self.by_path.get(path)
+    }
+
+    /// Every route once, by name.
+    #[must_use]
+    pub fn all(&self) -> Vec<&Arc<Route>> {
+        let mut routes: Vec<_> = self.by_path.values().collect();
+        routes.sort_by(|a, b| a.name.cmp(&b.name));
+        routes.dedup_by(|a, b| a.name == b.name);
+        routes
+    }
+}
