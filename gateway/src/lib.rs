@@ -1,1 +1,18 @@
-//! x
+//! Gwanmun (관문): a gateway between JSON over HTTP and fixed-length bank messages over TCP that is right on a bad day.
+//!
+//! Modules stand in the order in which a request flows. A module uses only what is listed below it; a test enforces that.
+
+pub mod cli;
+pub mod app;
+pub mod config;
+pub mod http;
+pub mod filters;
+pub mod transaction;
+pub mod resilience;
+pub mod failure;
+pub mod pool;
+pub mod breaker;
+pub mod ledger;
+pub mod routes;
+pub mod telemetry;
+pub mod clock;

@@ -1,0 +1,211 @@
+//! The command line. Each command is a few lines over what the other modules do.
+
+mod demo;
+mod message;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use crate::app::{App, listen};
+use crate::config::{self, Config};
+use crate::telemetry::{LogFormat, start_logging};
+
+/// The configuration is wrong (EX_USAGE).
+const EXIT_CONFIG: u8 = 64;
+/// Input that does not fit its layout (EX_DATAERR).
+const EXIT_DATA: u8 = 65;
+/// The gateway cannot start (EX_UNAVAILABLE).
+const EXIT_START: u8 = 69;
+/// The journal failed while running (EX_IOERR).
+const EXIT_JOURNAL: u8 = 74;
+
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_COMMIT"), ")");
+
+/// A gateway between JSON over HTTP and fixed-length bank messages over TCP.
+#[derive(Debug, Parser)]
+#[command(name = "gwanmun", version = VERSION)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs a gateway and a simulated bank together, with keys that everybody knows.
+    Demo(demo::Arguments),
+    /// Runs a gateway.
+    Serve {
+        /// The configuration file.
+        #[arg(long)]
+        config: PathBuf,
+    },
+    /// Checks a configuration and says everything that is wrong, with file and line.
+    Check {
+        /// The configuration file.
+        #[arg(long)]
+        config: PathBuf,
+    },
+    /// API keys.
+    #[command(subcommand)]
+    Keys(Keys),
+    /// Reads a message from standard input, as hex or raw bytes, and shows its fields.
+    Decode(message::Decode),
+    /// Reads JSON from standard input and writes the message.
+    Encode(message::Encode),
+}
+
+#[derive(Debug, Subcommand)]
+enum Keys {
+    /// Makes a key: prints it once, and the lines for the configuration.
+    New {
+        /// Whose key it is; stands in the ledger.
+        #[arg(long)]
+        client: String,
+        /// What it may do.
+        #[arg(long)]
+        role: RoleArgument,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RoleArgument {
+    Client,
+    Auditor,
+    Operator,
+}
+
+/// Runs the command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Demo(arguments) => run(demo::run(arguments)),
+        Command::Serve { config } => run(serve(config)),
+        Command::Check { config } => check(&config),
+        Command::Keys(Keys::New { client, role }) => new_key(&client, role),
+        Command::Decode(arguments) => message::decode(&arguments),
+        Command::Encode(arguments) => message::encode(&arguments),
+    }
+}
+
+fn run(command: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(command),
+        Err(error) => complain(EXIT_START, &format!("no runtime: {error}")),
+    }
+}
+
+fn complain(code: u8, message: &str) -> ExitCode {
+    eprintln!("gwanmun: {message}");
+    ExitCode::from(code)
+}
+
+/// Prints every problem.
+fn complain_all(problems: &[config::Problem]) -> ExitCode {
+    for problem in problems {
+        eprintln!("{problem}");
+    }
+    complain(EXIT_CONFIG, &format!("{} problem(s) in the configuration", problems.len()))
+}
+
+fn check(file: &std::path::Path) -> ExitCode {
+    match Config::from_file(file, &config::environment()) {
+        Ok(config) => {
+            println!(
+                "{}: good: {} institution(s), {} route(s), {} key(s)",
+                file.display(),
+                config.institutions.len(),
+                config.routes.all().len(),
+                config.clients.len()
+            );
+            ExitCode::SUCCESS
+        }
+        Err(problems) => complain_all(&problems),
+    }
+}
+
+async fn serve(file: PathBuf) -> ExitCode {
+    let config = match Config::from_file(&file, &config::environment()) {
+        Ok(config) => config,
+        Err(problems) => return complain_all(&problems),
+    };
+    start_logging(config.log_format, config.log_level);
+    start(config, |_| ()).await
+}
+
+/// Starts a gateway, tells where it listens, and serves until SIGTERM or SIGINT.
+async fn start(config: Config, announce: impl FnOnce(std::net::SocketAddr)) -> ExitCode {
+    // Taken before anything else starts, so that a signal during a long recovery ends in order.
+    let stop = match stop_on_signal() {
+        Ok(stop) => stop,
+        Err(error) => return complain(EXIT_START, &format!("no signals: {error}")),
+    };
+    let address = config.listen.clone();
+    let app = match App::start(config).await {
+        Ok(app) => app,
+        Err(error) => return complain(EXIT_START, &error.to_string()),
+    };
+    let (listener, local) = match listen(&address).await {
+        Ok(listening) => listening,
+        Err(error) => return complain(EXIT_START, &error.to_string()),
+    };
+    tracing::info!(address = %local, version = VERSION, "serving");
+    announce(local);
+    match app.serve(listener, stop).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(EXIT_JOURNAL, &error.to_string()),
+    }
+}
+
+fn stop_on_signal() -> std::io::Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stop = CancellationToken::new();
+    let cancel = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        cancel.cancel();
+    });
+    Ok(stop)
+}
+
+fn new_key(client: &str, role: RoleArgument) -> ExitCode {
+    let mut bytes = [0; 32];
+    if let Err(error) = getrandom::fill(&mut bytes) {
+        return complain(EXIT_START, &format!("no random bytes: {error}"));
+    }
+    let key = zeroize::Zeroizing::new(format!("gwm_{}", hex::encode(bytes)));
+    let role = match role {
+        RoleArgument::Client => "client",
+        RoleArgument::Auditor => "auditor",
+        RoleArgument::Operator => "operator",
+    };
+    println!("The key, shown this once:\n\n{}\n\nFor the configuration:\n", *key);
+    print!("{}", client_entry(client, role, &key));
+    flush()
+}
+
+/// The lines of a configuration that let a key in.
+fn client_entry(name: &str, role: &str, key: &str) -> String {
+    let hash = hex::encode(Sha256::digest(key.as_bytes()));
+    format!("[[client]]\nname = \"{name}\"\nrole = \"{role}\"\nkey_sha256 = \"{hash}\"\n")
+}
+
+fn flush() -> ExitCode {
+    match std::io::stdout().flush() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(EXIT_START, &error.to_string()),
+    }
+}
+
+/// Logging of the demo, whose reader is a person.
+fn start_demo_logging(level: tracing::Level) {
+    start_logging(LogFormat::Text, level);
+}

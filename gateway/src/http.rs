@@ -1,0 +1,9 @@
+//! HTTP: reading requests, writing answers. What a failure means is `failure`'s; what a transaction does is
+//! `transaction`'s.
+
+pub mod edge;
+pub mod ledger;
+pub mod operations;
+pub mod reply;
+pub mod submit;
+pub mod texts;

@@ -1,0 +1,237 @@
+//! The HTTP edge: connections and their time limits. A peer that connects and says nothing, or sends its head a byte at
+//! a time, or keeps a connection for ever, is closed in its limit; the server library alone would wait.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+use crate::clock::{Clock, Instant};
+
+/// Limits of the edge.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections at a time; one more waits in the kernel's queue.
+    pub connections_max: usize,
+    /// From connecting to the first byte.
+    pub first_byte: Duration,
+    /// From a head's first byte to its end.
+    pub head: Duration,
+    /// From an answer to the next request's first byte.
+    pub idle: Duration,
+    /// From a head to its body's last byte; kept by the handlers.
+    pub body: Duration,
+    /// Longest body in bytes; kept by the handlers.
+    pub body_max: usize,
+    /// Longest head in bytes.
+    pub head_max: usize,
+    /// Most header lines.
+    pub headers_max: usize,
+}
+
+/// How often a connection's limit is looked at, so how late its end may come.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Accepts and serves until `stop`, then lets requests under way end. `connections` tracks what is open.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    clock: Clock,
+    stop: CancellationToken,
+    connections: TaskTracker,
+) {
+    let places = Arc::new(Semaphore::new(limits.connections_max));
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &places) => accepted,
+            () = stop.cancelled() => break,
+        };
+        let Some((stream, place)) = accepted else { continue };
+        let serving = serve_connection(stream, router.clone(), limits, clock.clone(), stop.clone());
+        connections.spawn(async move {
+            serving.await;
+            drop(place);
+        });
+    }
+    connections.close();
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _peer)) => {
+            stream.set_nodelay(true).ok()?;
+            Some((stream, place))
+        }
+        Err(error) => {
+            // Mostly: out of descriptors. Wait for some to be closed rather than spin.
+            tracing::warn!(kind = ?error.kind(), "cannot accept");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            None
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, router: Router, limits: Limits, clock: Clock, stop: CancellationToken) {
+    let watch = Arc::new(Watch::new(limits, clock));
+    let service = service_fn(|request: hyper::Request<Incoming>| {
+        watch.request_came();
+        let answering = router.clone().call(request);
+        let watch = Arc::clone(&watch);
+        async move {
+            let answer: Result<Response, Infallible> = answering.await;
+            watch.answered();
+            answer
+        }
+    });
+    let io = TokioIo::new(Watched { stream, watch: Arc::clone(&watch) });
+    let mut builder = http1::Builder::new();
+    builder.max_headers(limits.headers_max).max_buf_size(limits.head_max).header_read_timeout(None);
+    let mut connection = pin!(builder.serve_connection(io, service));
+    let mut stopping = pin!(stop.cancelled());
+    let mut asked_to_stop = false;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    // Callers come and go; what they did to us is no error of ours.
+                    tracing::debug!(timeout = error.is_timeout(), closed = error.is_closed(), "connection ended");
+                }
+                return;
+            }
+            () = tokio::time::sleep(watch.next_look()) => {
+                if watch.is_over() {
+                    return;
+                }
+            }
+            () = stopping.as_mut(), if !asked_to_stop => {
+                asked_to_stop = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// When the current phase of a connection must be over.
+#[derive(Debug)]
+struct Watch {
+    limits: Limits,
+    clock: Clock,
+    origin: Instant,
+    /// Milliseconds since `origin`; `u64::MAX` while a request is being handled.
+    until: AtomicU64,
+    /// No byte of the next head has come yet.
+    awaiting_byte: AtomicBool,
+}
+
+impl Watch {
+    fn new(limits: Limits, clock: Clock) -> Self {
+        let origin = clock.now();
+        let watch =
+            Self { limits, clock, origin, until: AtomicU64::new(u64::MAX), awaiting_byte: AtomicBool::new(true) };
+        watch.set(limits.first_byte);
+        watch
+    }
+
+    fn elapsed(&self) -> u64 {
+        let elapsed = self.clock.now().saturating_duration_since(self.origin);
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn set(&self, limit: Duration) {
+        let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        self.until.store(self.elapsed().saturating_add(limit), Ordering::Relaxed);
+    }
+
+    fn bytes_came(&self) {
+        if self.awaiting_byte.load(Ordering::Relaxed) && self.awaiting_byte.swap(false, Ordering::Relaxed) {
+            self.set(self.limits.head);
+        }
+    }
+
+    fn request_came(&self) {
+        self.awaiting_byte.store(false, Ordering::Relaxed);
+        self.until.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    fn answered(&self) {
+        self.set(self.limits.idle);
+        self.awaiting_byte.store(true, Ordering::Relaxed);
+    }
+
+    fn next_look(&self) -> Duration {
+        let left = self.until.load(Ordering::Relaxed).saturating_sub(self.elapsed());
+        Duration::from_millis(left.max(1)).min(LOOK)
+    }
+
+    fn is_over(&self) -> bool {
+        self.elapsed() >= self.until.load(Ordering::Relaxed)
+    }
+}
+
+/// The socket, telling the watch when bytes come.
+struct Watched {
+    stream: TcpStream,
+    watch: Arc<Watch>,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.watch.bytes_came();
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,126 @@
+//! What operators read: circuits, pools, metrics, health. These routes stand outside the rate limit and the admission
+//! limit on purpose: watching a jam must not be stopped by the jam.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::{Value, json};
+
+use super::reply;
+use crate::breaker::State as Circuit;
+use crate::filters::{Filter, FilterLayer};
+use crate::ledger::Ledger;
+use crate::resilience::Institution;
+use crate::telemetry::Telemetry;
+use crate::transaction::Transactions;
+
+/// What the handlers need.
+#[derive(Debug, Clone)]
+pub struct Operations {
+    /// Institutions by name.
+    pub institutions: Arc<BTreeMap<String, Arc<Institution>>>,
+    /// Transactions.
+    pub transactions: Arc<Transactions>,
+    /// The ledger.
+    pub ledger: Arc<Ledger>,
+    /// Metrics.
+    pub telemetry: Arc<Telemetry>,
+}
+
+/// The routes: statistics and metrics behind `operators_only`, health for everybody.
+pub fn router<F: Filter>(operations: Operations, operators_only: FilterLayer<F>) -> Router {
+    let observed = Router::new()
+        .route("/api/circuit/stats", get(circuits))
+        .route("/api/pool/stats", get(pools))
+        .route("/metrics", get(metrics))
+        .route_layer(operators_only);
+    let health = Router::new().route("/health/live", get(live)).route("/health/ready", get(ready));
+    observed.merge(health).with_state(operations)
+}
+
+async fn circuits(State(operations): State<Operations>) -> Response {
+    let stats = |institution: &Arc<Institution>| {
+        let stats = institution.breaker.stats();
+        json!({
+            "state": stats.state.name(),
+            "generation": stats.generation,
+            "consecutiveFailures": stats.consecutive_failures,
+            "openedTotal": stats.opened_total,
+            "rejectedTotal": stats.rejected_total,
+            "staleResultsTotal": stats.stale_results_total,
+            "probesInFlight": stats.probes_in_flight,
+            "since": stats.since.to_string(),
+        })
+    };
+    by_institution(&operations, stats)
+}
+
+async fn pools(State(operations): State<Operations>) -> Response {
+    let stats = |institution: &Arc<Institution>| {
+        let stats = institution.pool.stats();
+        json!({
+            "max": stats.max,
+            "active": stats.active,
+            "idle": stats.idle,
+            "waiting": stats.waiting,
+            "created": stats.created,
+            "reused": stats.reused,
+            "destroyed": stats.destroyed,
+            "expired": stats.expired,
+            "exhausted": stats.exhausted,
+        })
+    };
+    by_institution(&operations, stats)
+}
+
+fn by_institution(operations: &Operations, stats: impl Fn(&Arc<Institution>) -> Value) -> Response {
+    let all: BTreeMap<_, _> = operations.institutions.iter().map(|(name, one)| (name, stats(one))).collect();
+    reply::json(StatusCode::OK, &all)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are floats; counts this large do not occur")]
+async fn metrics(State(operations): State<Operations>) -> Response {
+    let Operations { institutions, transactions, ledger, telemetry } = operations;
+    for (name, institution) in &*institutions {
+        let labels = [("institution", name.as_str())];
+        let circuit = institution.breaker.stats();
+        let state = match circuit.state {
+            Circuit::Closed => 0.0,
+            Circuit::HalfOpen => 1.0,
+            Circuit::Open => 2.0,
+        };
+        telemetry.gauge("gwanmun_circuit_state", &labels).set(state);
+        telemetry.counter("gwanmun_circuit_opened_total", &labels).absolute(circuit.opened_total);
+        telemetry.counter("gwanmun_circuit_rejected_total", &labels).absolute(circuit.rejected_total);
+        telemetry.counter("gwanmun_circuit_stale_results_total", &labels).absolute(circuit.stale_results_total);
+        let pool = institution.pool.stats();
+        for (gauge, value) in [("active", pool.active), ("idle", pool.idle), ("waiting", pool.waiting)] {
+            let labels = [("institution", name.as_str()), ("state", gauge)];
+            telemetry.gauge("gwanmun_pool_connections", &labels).set(value as f64);
+        }
+        telemetry.counter("gwanmun_pool_exhausted_total", &labels).absolute(pool.exhausted);
+    }
+    telemetry.gauge("gwanmun_transactions_in_flight", &[]).set(transactions.in_flight() as f64);
+    telemetry.gauge("gwanmun_ledger_open_intents", &[]).set(ledger.journal().in_flight() as f64);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], telemetry.render()).into_response()
+}
+
+async fn live() -> Response {
+    reply::json(StatusCode::OK, &json!({"status": "UP"}))
+}
+
+/// Ready means that transactions are taken. A store that is down does not make it unready: the journal absorbs that.
+async fn ready(State(operations): State<Operations>) -> Response {
+    let journal = !operations.ledger.journal().failed().is_cancelled();
+    if journal && !operations.transactions.is_draining() {
+        reply::json(StatusCode::OK, &json!({"status": "UP"}))
+    } else {
+        reply::json(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "DOWN"}))
+    }
+}
