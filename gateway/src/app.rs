@@ -206,22 +206,23 @@ impl App {
             connections.clone(),
         );
         let serving = AbortOnDropHandle::new(tokio::spawn(serving));
+        let failed = self.ledger.journal().failed().clone();
         tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.ledger.journal().failed().cancelled() => return Err(JournalFailed),
+            () = stop.cancelled() => self.drain(self.config.drain, closing, connections).await,
+            // Those under way can't record their end any more; they shall still be answered.
+            () = failed.cancelled() => self.drain(Duration::from_secs(1), closing, connections).await,
         }
-        self.drain(closing, connections).await;
         drop(serving);
-        Ok(())
+        if failed.is_cancelled() { Err(JournalFailed) } else { Ok(()) }
     }
 
     /// Four fifths of the drain time belong to transactions under way; in the rest what is left is ended by its guards,
     /// answered, synced and shipped.
-    async fn drain(&self, closing: CancellationToken, connections: TaskTracker) {
-        let end = self.clock.now() + self.config.drain;
+    async fn drain(&self, time: Duration, closing: CancellationToken, connections: TaskTracker) {
+        let end = self.clock.now() + time;
         tracing::info!(in_flight = self.transactions.in_flight(), "draining");
         closing.cancel();
-        self.transactions.drain(self.config.drain.mul_f64(0.8)).await;
+        self.transactions.drain(time.mul_f64(0.8)).await;
         let left = |share: f64| end.saturating_duration_since(self.clock.now()).mul_f64(share);
         if tokio::time::timeout(left(0.4), connections.wait()).await.is_err() {
             tracing::debug!("closing what callers keep open");

@@ -184,6 +184,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_probe_that_ends_by_our_own_jam_gives_its_place_back() {
+        let breaker = half_open().await;
+        breaker.admit().unwrap().settle(Outcome::Aborted);
+        let stats = breaker.stats();
+        assert_eq!((stats.state, stats.probes_in_flight, stats.opened_total), (State::HalfOpen, 0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_probe_that_panics_gives_its_place_back() {
         let breaker = half_open().await;
         let held = Arc::clone(&breaker);

@@ -93,6 +93,11 @@ impl Bank {
         self.bookings.get(id)
     }
 
+    /// Every transfer and tombstone by its transaction id, in no order.
+    pub fn bookings(&self) -> impl Iterator<Item = (&str, &Booking)> {
+        self.bookings.iter().map(|(id, booking)| (id.as_str(), booking))
+    }
+
     /// Sum of current minus opening balances; anything but 0 is a fault of this program.
     #[must_use]
     pub fn delta(&self) -> i64 {

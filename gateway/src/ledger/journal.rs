@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::id::TransactionId;
 use super::row::{Facts, RECORD_MAX, Row};
@@ -214,19 +215,17 @@ impl Journal {
             return Err(JournalError::Failed);
         }
         let mut writer = self.writer();
-        let was_clean = writer.unsynced.is_empty();
+        if writer.unsynced.is_empty() {
+            // Rung before anything can go wrong below, or what is kept would wait for a sync that nobody starts.
+            self.dirty.notify_one();
+        }
         writer.unsynced.push(Kept { id, kind, payload });
         let fits = writer.offset + ROOM_PER_TRANSACTION / 2 <= self.settings.segment_size();
         let written = if fits { writer.write_last() } else { Err(io::ErrorKind::StorageFull.into()) };
         if written.is_err() {
             self.switch_segment(&mut writer)?;
         }
-        let position = writer.end();
-        drop(writer);
-        if was_clean {
-            self.dirty.notify_one();
-        }
-        Ok(position)
+        Ok(writer.end())
     }
 
     /// Goes on in a new segment: everything that is not known to be durable is written again there.
@@ -248,6 +247,7 @@ impl Journal {
             return Ok(());
         }
         self.demand.notify_one();
+        self.dirty.notify_one();
         tokio::select! {
             reached = synced.wait_for(|synced| *synced >= position) => match reached {
                 Ok(_) => Ok(()),
@@ -283,8 +283,16 @@ impl Journal {
         self.writer().journal
     }
 
-    /// Syncs what has gathered whenever there is something; ends when the journal has failed.
+    /// Syncs what has gathered whenever there is something; ends when the journal has failed. Should the task itself
+    /// die, the journal has failed: nobody would ever hear of a sync again.
     pub async fn run_syncer(self: Arc<Self>) {
+        let syncing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&self).sync_for_ever()));
+        if syncing.await.is_err_and(|error| error.is_panic()) {
+            self.failed.cancel();
+        }
+    }
+
+    async fn sync_for_ever(self: Arc<Self>) {
         loop {
             self.keep_spare().await;
             tokio::select! {
