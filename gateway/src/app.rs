@@ -22,7 +22,7 @@ use crate::breaker::Breaker;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::filters::auth::{Keys, Role, authenticate, require};
+use crate::filters::auth::{Keys, authenticate, authorize};
 use crate::filters::rate_limit::admit;
 use crate::filters::routing::find_route;
 use crate::filters::{Filter, FilterLayer};
@@ -173,10 +173,9 @@ impl App {
             telemetry: Arc::clone(&self.telemetry),
         };
         // Observation stands beside the chain and not in it: watching a jam must not be stopped by the jam.
-        let operators_only = filter(|head| require(Role::Operator, head));
         let everything = Router::new()
             .merge(ledger::router(auditing))
-            .merge(operations::router(operations, operators_only))
+            .merge(operations::router(operations))
             .method_not_allowed_fallback(method_not_allowed)
             .fallback_service(transactions);
 
@@ -185,7 +184,9 @@ impl App {
                 // First of all a name for the call, so that every answer can carry it.
                 .layer(axum::middleware::from_fn(reply::identify))
                 // Who calls? Before anything else is said, on any path under /api/.
-                .layer(filter(move |head| authenticate(&keys, head))),
+                .layer(filter(move |head| authenticate(&keys, head)))
+                // May they? Before it is said whether there is anything.
+                .layer(filter(|head| authorize(head))),
         )
     }
 

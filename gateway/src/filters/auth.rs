@@ -100,8 +100,21 @@ pub fn authenticate(keys: &Keys, head: &mut Parts) -> Result<(), TurnedAway> {
     Ok(())
 }
 
-/// The filter: the caller has this role.
-pub fn require(role: Role, head: &Parts) -> Result<(), TurnedAway> {
+/// The filter: what everybody with a key may not see, by path. Stands before the routes are looked at, so that 403 is said
+/// before 404 and 405. Transaction routes are data; their role is looked at in `routing`.
+pub fn authorize(head: &Parts) -> Result<(), TurnedAway> {
+    let path = head.uri.path();
+    if path == "/metrics" || path.starts_with("/api/circuit/") || path.starts_with("/api/pool/") {
+        require(Role::Operator, head)
+    } else if matches!(path, "/api/ledger/search" | "/api/ledger/summary") {
+        require(Role::Auditor, head)
+    } else {
+        Ok(())
+    }
+}
+
+/// The caller has this role.
+pub(super) fn require(role: Role, head: &Parts) -> Result<(), TurnedAway> {
     let caller = head.extensions.get::<Arc<Caller>>().ok_or(Failure::Unauthenticated)?;
     if caller.role.includes(role) { Ok(()) } else { Err(Failure::Forbidden.into()) }
 }

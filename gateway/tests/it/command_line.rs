@@ -1,1 +1,237 @@
-//! to come
+//! The command line, as a person uses it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::client::{Client, get, post};
+use crate::harness::{config_text, simulator};
+use crate::process::{Process, write_config};
+
+fn gwanmun(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gwanmun"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+const BALANCE_REPLY: &str = "303231303132333435363738393031323334494e303130303030303638373934343530303030303030c1a4bbf320c3b3b8aeb5c7befabdc0b4cfb4d920";
+
+#[test]
+fn decode_shows_a_table_or_json_from_hex_or_raw_bytes() {
+    let table = out(&gwanmun(&["decode", "balance-reply"], BALANCE_REPLY.as_bytes()));
+    assert!(table.contains("    22     15  balance            000006879445000"), "{table}");
+    assert!(table.contains("정상 처리되었습니다"));
+    let json = out(&gwanmun(&["decode", "balance-reply", "--json"], &hex::decode(BALANCE_REPLY).unwrap()));
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["balance"], 6_879_445_000_i64);
+    let short = gwanmun(&["decode", "balance-reply"], b"3032");
+    assert_eq!((short.status.code(), err(&short).contains("length")), (Some(65), true));
+    let unknown = gwanmun(&["decode", "nothing"], b"");
+    assert_eq!((unknown.status.code(), err(&unknown).contains("balance-reply")), (Some(64), true));
+}
+
+#[test]
+fn encode_writes_hex_or_raw_bytes_and_names_the_field_that_is_wrong() {
+    let json = br#"{"accountNo":"12345678901234","txCode":"IN01","balance":6879445000,"responseCode":"0000","responseMessage":"\uc815\uc0c1 \ucc98\ub9ac\ub418\uc5c8\uc2b5\ub2c8\ub2e4"}"#;
+    assert_eq!(out(&gwanmun(&["encode", "balance-reply"], json)).trim(), BALANCE_REPLY);
+    let raw = gwanmun(&["encode", "balance-reply", "--raw"], json).stdout;
+    assert_eq!(raw, hex::decode(BALANCE_REPLY).unwrap());
+    let wrong =
+        gwanmun(&["encode", "balance-request"], r#"{"tranId":"GWMNU20261129000000000","accountNo":"12x"}"#.as_bytes());
+    assert_eq!(
+        (wrong.status.code(), err(&wrong)),
+        (Some(65), "gwanmun: accountNo: must be ASCII digits only\n".to_owned())
+    );
+}
+
+#[test]
+fn a_new_key_is_shown_once_with_lines_that_the_configuration_takes() {
+    let output = out(&gwanmun(&["keys", "new", "--client", "fintech-z", "--role", "client"], b""));
+    let key = output.lines().find(|line| line.starts_with("gwm_")).unwrap();
+    assert_eq!(key.len(), 68);
+    let entry = output.split_once("[[client]]").unwrap().1;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gwanmun.toml");
+    let routes = include_str!("../../routes.toml");
+    std::fs::write(&file, format!("{routes}\n[[client]]{entry}")).unwrap();
+    let check = gwanmun(&["check", "--config", file.to_str().unwrap()], b"");
+    assert!(check.status.success(), "{}", err(&check));
+    assert!(!std::fs::read_to_string(&file).unwrap().contains(key));
+    let other = out(&gwanmun(&["keys", "new", "--client", "fintech-z", "--role", "client"], b""));
+    assert!(!other.contains(key));
+}
+
+#[test]
+fn check_names_every_problem_with_file_and_line_and_never_a_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.toml");
+    let text = [
+        "[server]",
+        "listen = \"nowhere\"",
+        "colour = \"red\"",
+        "drain = \"soon\"",
+        "[ledger]",
+        "search_key = \"short-planted-secret\"",
+        "[institution.bank]",
+        "address = \"127.0.0.1:1\"",
+        "framing = \"fixed\"",
+        "request_length = 52",
+        "reply_length = 60",
+        "connect_timeout = \"3s\"",
+        "codes_success = [\"0000\"]",
+        "codes_declined = [\"0000\"]",
+        "[[route]]",
+        "name = \"balance\"",
+        "paths = [\"/balance\"]",
+        "tx_code = \"IN01\"",
+        "kind = \"inquiry\"",
+        "institution = \"bank\"",
+        "request = \"balance-request\"",
+        "reply = \"balance-reply\"",
+        "account = \"nothing\"",
+        "[[route]]",
+        "name = \"lost\"",
+        "paths = [\"/api/lost\"]",
+        "tx_code = \"XX01\"",
+        "kind = \"guess\"",
+        "institution = \"no-bank\"",
+        "request = \"no-layout\"",
+        "reply = \"balance-reply\"",
+    ];
+    std::fs::write(&file, text.join("\n")).unwrap();
+    let check = gwanmun(&["check", "--config", file.to_str().unwrap()], b"");
+    assert_eq!(check.status.code(), Some(64));
+    let told = err(&check);
+    for (line, words) in [
+        (2, "`listen` must be host:port"),
+        (3, "there is no setting `colour`"),
+        (4, "`drain` must be a time"),
+        (6, "`search_key` must have at least 32"),
+        (14, "two meanings"),
+        (17, "must start with /api/"),
+        (22, "framing cannot carry"),
+        (15, "deadline must be longer than the connect_timeout"),
+        (15, "ledger field `nothing`"),
+        (28, "must be one of: inquiry, mutation"),
+        (29, "no institution `no-bank`"),
+        (30, "no layout `no-layout`"),
+    ] {
+        let place = format!("bad.toml:{line}: ");
+        assert!(told.lines().any(|one| one.contains(&place) && one.contains(words)), "{line} {words}:\n{told}");
+    }
+    assert!(told.contains("there is no client"), "{told}");
+    assert!(!told.contains("short-planted-secret"));
+    let broken = folder.path().join("broken.toml");
+    std::fs::write(&broken, "[server\n").unwrap();
+    assert!(err(&gwanmun(&["check", "--config", broken.to_str().unwrap()], b"")).contains("broken.toml:1:"));
+}
+
+#[test]
+fn an_environment_variable_that_names_no_setting_refuses_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gwanmun.toml");
+    std::fs::write(&file, config_text()).unwrap();
+    let check = |name: &str, value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gwanmun"));
+        command.args(["check", "--config"]).arg(&file).env(name, value).output().unwrap()
+    };
+    for (name, value, code) in [
+        ("GWANMUN_SERVER__LISTEN", "127.0.0.1:0", 0),
+        ("GWANMUN_INSTITUTION__CORE_BANKING__CONNECTIONS_MAX", "9", 0),
+        ("GWANMUN_INSTITUTION__CORE_BANKING__CONNECTIONS_MAX", "many", 64),
+        ("GWANMUN_INSTITUTION__CORE_BANKING__CONECTIONS_MAX", "9", 64),
+        ("GWANMUN_INSTITUTION__NO_BANK__CONNECTIONS_MAX", "9", 64),
+        ("GWANMUN_SERVER_LISTEN", "127.0.0.1:0", 64),
+        ("GWANMUN_ROUTE__NAME", "x", 64),
+    ] {
+        let output = check(name, value);
+        assert_eq!(output.status.code(), Some(code), "{name}={value}: {}", err(&output));
+        assert_eq!(code == 0, !err(&output).contains(name));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_configuration_is_accepted_and_starts() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("gwanmun.example.toml");
+    let check = gwanmun(&["check", "--config", example.to_str().unwrap()], b"");
+    assert!(check.status.success(), "{}", err(&check));
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(example).unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let data = folder.path().join("data").display().to_string();
+    let text = text.replace("127.0.0.1:8080", &free.to_string()).replace("\"gwanmun-data\"", &format!("{data:?}"));
+    let file = folder.path().join("gwanmun.toml");
+    std::fs::write(&file, text).unwrap();
+    let process = Process::start(&file).await;
+    assert_eq!(process.client().await.call(&get("/health/ready", "")).await.status, 200);
+
+    // One data folder, one process.
+    let second = Command::new(env!("CARGO_BIN_EXE_gwanmun")).args(["serve", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(second.status.code(), Some(69));
+    assert!(err(&second).contains("in use by another process"), "{}", err(&second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_answers_the_readmes_curl_and_shows_it_in_the_ledger() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_gwanmun"))
+        .args(["demo", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--data"])
+        .arg(folder.path().join("data"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let address = first.split("http://").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let announced: Vec<String> = lines.by_ref().take(6).map(Result::unwrap).collect();
+    for key in ["demo-key-fintech-a", "demo-key-fintech-b", "demo-key-auditor", "demo-key-operator"] {
+        assert!(announced.iter().any(|line| line.contains(key)), "{announced:?}");
+    }
+    let mut client = Client::connect(address).await;
+    let answer =
+        client.call(&post("/api/gateway/balance", "demo-key-fintech-a", r#"{"accountNo":"12345678901234"}"#)).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.json()["data"]["balance"], 6_879_445_000_i64);
+    let page = client.call(&get("/api/ledger", "demo-key-auditor")).await.json();
+    let row = &page["items"][0];
+    assert_eq!(row["transactionId"], answer.transaction_id());
+    assert_eq!((&row["status"], &row["accountMasked"]), (&"SUCCESS".into(), &"123456****1234".into()));
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_is_corrupt_refuses_the_start_and_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulator = simulator(Duration::from_millis(1)).await;
+    let config = write_config(folder.path(), &simulator, "");
+    let process = Process::start(&config).await;
+    let mut client = process.client().await;
+    for number in 0..5 {
+        assert_eq!(client.call(&crate::client::transfer(&format!("k{number}"), "1", 1)).await.status, 200);
+    }
+    process.kill();
+    let journal = folder.path().join("data/journal");
+    let first = std::fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    let mut bytes = std::fs::read(&first).unwrap();
+    bytes[4_096 + 60] ^= 1;
+    std::fs::write(&first, bytes).unwrap();
+    let start = Command::new(env!("CARGO_BIN_EXE_gwanmun")).args(["serve", "--config"]).arg(&config).output().unwrap();
+    assert_eq!(start.status.code(), Some(69));
+    assert!(err(&start).contains("journal segment 1 is corrupt at byte 4096"), "{}", err(&start));
+}

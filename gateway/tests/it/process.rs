@@ -14,6 +14,7 @@ use crate::harness::{config_text, log_folder};
 
 pub(crate) struct Process {
     child: Child,
+    log: PathBuf,
     pub(crate) address: SocketAddr,
 }
 
@@ -38,7 +39,7 @@ impl Process {
     pub(crate) async fn start(config: &Path) -> Self {
         let text = std::fs::read_to_string(config).unwrap();
         let listen = text.lines().find_map(|line| line.strip_prefix("listen = \"")).unwrap();
-        let address: SocketAddr = listen.trim_end_matches('"').parse().unwrap();
+        let address: SocketAddr = listen.split('"').next().unwrap().parse().unwrap();
         std::fs::create_dir_all(log_folder()).unwrap();
         let log = log_folder().join(format!("process-{}-{}.log", std::process::id(), fastrand::u32(..)));
         let child = Command::new(env!("CARGO_BIN_EXE_gwanmun"))
@@ -48,7 +49,7 @@ impl Process {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let mut process = Self { child, address };
+        let mut process = Self { child, log: log.clone(), address };
         let end = Instant::now() + Duration::from_secs(20);
         while tokio::net::TcpStream::connect(address).await.is_err() {
             let exited = process.child.try_wait().unwrap();
@@ -61,6 +62,11 @@ impl Process {
 
     pub(crate) async fn client(&self) -> Client {
         Client::connect(self.address).await
+    }
+
+    /// Where its log lines go.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.log.clone()
     }
 
     pub(crate) fn kill(mut self) {

@@ -1,1 +1,70 @@
-//! to come
+//! Planted keys, accounts, names and amounts must not be found in any log, metric or error. This module makes a process
+//! log everything at the finest level while it meets all that can go wrong; `tests/suite_logs.rs` then scans what the
+//! whole suite wrote.
+
+use std::time::Duration;
+
+use crate::client::{AUDITOR, CLIENT, OPERATOR, get, post, post_with};
+use crate::harness::simulator;
+use crate::process::{Process, write_config};
+
+/// Values that stand nowhere else.
+const ACCOUNT: &str = "48151623421084";
+const COUNTER_ACCOUNT: &str = "31415926535897";
+const NAME: &str = "전우치둔갑";
+const MEMO: &str = "남몰래주는돈";
+const AMOUNT: &str = "271828183";
+const IDEMPOTENCY_KEY: &str = "planted-idempotency-key-8Yx";
+const UNKNOWN_KEY: &str = "planted-unknown-key-2Vb";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_key_account_name_or_amount_is_in_any_log_metric_or_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulator = simulator(Duration::from_millis(50)).await;
+    let process = Process::start(&write_config(folder.path(), &simulator, "")).await;
+    let mut client = process.client().await;
+    let mut told = String::new();
+    let planted_transfer = |from: &str, name: &str| {
+        let body = format!(
+            r#"{{"fromAccount":"{from}","toAccount":"{COUNTER_ACCOUNT}","amount":{AMOUNT},"payeeName":"{name}","memo":"{MEMO}"}}"#
+        );
+        post_with("/api/gateway/transfer", CLIENT, &format!("idempotency-key: {IDEMPOTENCY_KEY}{from}\r\n"), &body)
+    };
+    let long = format!("{ACCOUNT}{ACCOUNT}");
+    let mut requests = vec![
+        post("/api/gateway/balance", CLIENT, &format!(r#"{{"accountNo":"{ACCOUNT}"}}"#)),
+        post("/api/gateway/balance", CLIENT, &format!(r#"{{"accountNo":"{long}"}}"#)),
+        post("/api/gateway/balance", CLIENT, &format!(r#"{{"accountNo":{ACCOUNT}}}"#)),
+        post("/api/gateway/balance", CLIENT, &format!(r#"{{"accountNo":"{ACCOUNT}","{ACCOUNT}":1}}"#)),
+        post("/api/gateway/balance", CLIENT, &format!(r#"{{"accountNo":"{ACCOUNT}"#)),
+        post("/api/gateway/balance", UNKNOWN_KEY, &format!(r#"{{"accountNo":"{ACCOUNT}"}}"#)),
+        post("/api/ledger/search", AUDITOR, &format!(r#"{{"accountNo":"{ACCOUNT}"}}"#)),
+        planted_transfer(ACCOUNT, NAME),
+        planted_transfer(ACCOUNT, NAME),
+        planted_transfer("1", &format!("{NAME}똠")),
+        planted_transfer("2", &format!("{NAME}{NAME}{NAME}")),
+        get("/api/ledger", AUDITOR),
+    ];
+    // Every fault account as payer, with the planted rest.
+    for digit in 1..=9 {
+        requests.push(planted_transfer(&digit.to_string().repeat(14), NAME));
+    }
+    for request in &requests {
+        let answer = client.call(request).await;
+        // A successful answer carries no account either; amounts are the ledger's business and shown to auditors.
+        told.push_str(&answer.text.replace(&format!("\"amount\":{AMOUNT}"), ""));
+    }
+    told.push_str(&client.call(&get("/metrics", OPERATOR)).await.text);
+    told.push_str(&client.call(&get("/api/circuit/stats", OPERATOR)).await.text);
+    let log = process.log();
+    drop(process);
+    let logged = std::fs::read_to_string(log).unwrap();
+    assert!(logged.len() > 2_000, "the log is empty");
+    for planted in
+        [ACCOUNT, COUNTER_ACCOUNT, NAME, MEMO, AMOUNT, IDEMPOTENCY_KEY, UNKNOWN_KEY, CLIENT, AUDITOR, OPERATOR]
+    {
+        assert!(!told.contains(planted), "an answer holds {planted}");
+        assert!(!logged.contains(planted), "the log holds {planted}");
+    }
+    assert!(told.contains("481516****1084"), "the masked account is there, so the scan looked at the right thing");
+}
