@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs, io};
 
+#[expect(clippy::disallowed_methods, reason = "cargo speaks to build scripts by environment variables")]
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=layouts");
     let root = env::var("CARGO_MANIFEST_DIR").map_err(io::Error::other)?;

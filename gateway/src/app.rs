@@ -36,6 +36,9 @@ use crate::resilience::Institution;
 use crate::telemetry::Telemetry;
 use crate::transaction::Transactions;
 
+/// Makes the dial of an institution, from its name and address.
+pub type DialBy = Box<dyn Fn(&str, &str) -> Arc<dyn Dial> + Send>;
+
 /// What a gateway stands on, so that a test can put something else there.
 pub struct Seams {
     /// Time.
@@ -45,7 +48,7 @@ pub struct Seams {
     /// The ledger's store.
     pub store: Store,
     /// How to connect to an institution, by name and address.
-    pub dial: Box<dyn Fn(&str, &str) -> Arc<dyn Dial> + Send>,
+    pub dial: DialBy,
     /// Key of the account hash.
     pub search_key: Vec<u8>,
 }

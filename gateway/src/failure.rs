@@ -167,6 +167,7 @@ const fn doubt(http: u16, counts: Counts, retry: bool, fate: Fate) -> Policy {
 impl Failure {
     /// The row of this failure for a kind of transaction.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "a table: one row a variant")]
     pub const fn policy(self, kind: Kind) -> Policy {
         use Failure::*;
         let bad_reply = match kind {

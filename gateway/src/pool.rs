@@ -15,7 +15,7 @@ use codec::Framing;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::clock::{Clock, Deadline, Instant};
-pub use dial::{Dial, TcpDial, Wire};
+pub use dial::{Dial, Dialing, TcpDial, Wire};
 pub use exchange::{Connection, ExchangeError, Exchanged};
 
 /// The rules of one pool.

@@ -42,19 +42,16 @@ impl Telemetry {
     }
 
     /// A counter; ask once and keep it.
-    #[must_use]
     pub fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.recorder.register_counter(&key(name, labels), &META)
     }
 
     /// A gauge; ask once and keep it.
-    #[must_use]
     pub fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.recorder.register_gauge(&key(name, labels), &META)
     }
 
     /// A histogram; its name ends in `_seconds`. Ask once and keep it.
-    #[must_use]
     pub fn histogram(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.recorder.register_histogram(&key(name, labels), &META)
     }

@@ -1,6 +1,5 @@
 //! The scan for secrets over everything that the integration tests logged. Runs behind them: cargo runs test binaries in
 //! the order of their names.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::bank::BookingState;
 use crate::faults::FaultSchedule;
-use crate::server::{Counters, Host};
+use crate::host::{Counters, Host};
 
 pub(crate) async fn serve(listener: TcpListener, host: Arc<Host>) {
     let router = Router::new()

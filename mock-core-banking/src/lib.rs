@@ -8,8 +8,11 @@ mod answer;
 mod bank;
 mod control;
 mod faults;
+mod host;
 mod server;
+mod wire;
 
 pub use bank::{Bank, Booking, BookingState, opening_balance};
 pub use faults::{Fault, FaultRule, FaultSchedule};
-pub use server::{Counters, Host, Port, Settings, Simulator, StartError};
+pub use host::{Connections, Counters, Host};
+pub use server::{Port, Settings, Simulator, StartError};

@@ -47,6 +47,7 @@ impl Language {
 
 /// The sentence of a failure.
 #[must_use]
+#[expect(clippy::too_many_lines, reason = "a table: one row a failure")]
 pub fn of_failure(failure: Failure, language: Language) -> &'static str {
     use Failure::*;
     language.pick(match failure {

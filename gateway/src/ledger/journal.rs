@@ -8,8 +8,8 @@
 mod disk;
 mod format;
 mod recovery;
+mod writer;
 
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,8 +21,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::id::TransactionId;
 use super::row::{Facts, RECORD_MAX, Row};
 pub use disk::{Disk, FolderDisk, SegmentFile};
-use format::{BATCH_HEADER, Header, PAGE, RECORD_HEADER, Walk, page_from};
+use format::{BATCH_HEADER, PAGE, RECORD_HEADER, Walk, page_from};
 pub use recovery::RecoveryError;
+use writer::{Kept, Live, Segment, Writer};
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,53 +99,6 @@ pub struct Journal {
     demand: Notify,
     /// Cancelled when the journal has failed for good.
     failed: CancellationToken,
-}
-
-#[derive(Debug)]
-struct Writer {
-    journal: [u8; 16],
-    segments: VecDeque<Segment>,
-    /// Where the next byte goes in the last segment.
-    offset: u64,
-    /// Behind the last record in it.
-    tail: u64,
-    /// The number of the next segment to be made.
-    next_number: u64,
-    batch_open: bool,
-    /// How much of the last segment is known to be durable.
-    synced_upto: u64,
-    spare: Option<Segment>,
-    /// Not known to be durable: what a running sync covers, and what came since.
-    syncing: Vec<Kept>,
-    unsynced: Vec<Kept>,
-    /// Room promised to transactions under way.
-    reserved: u64,
-    live: HashMap<TransactionId, Live>,
-}
-
-#[derive(Debug, Clone)]
-struct Segment {
-    number: u64,
-    file: Arc<dyn SegmentFile>,
-    /// How much of it counts; for the last one, all that is synced.
-    end: u64,
-}
-
-/// A record that is kept until it is durable.
-#[derive(Debug)]
-struct Kept {
-    id: TransactionId,
-    kind: RecordKind,
-    payload: Vec<u8>,
-}
-
-/// What the journal alone knows of a transaction.
-#[derive(Debug, Clone, Copy)]
-enum Live {
-    /// Its intent is in this segment and it has no outcome: the segment must stay.
-    Open { segment: u64 },
-    /// Its outcome is here and not yet in the store.
-    Closed { at: Position, length: usize },
 }
 
 /// Room for one transaction's intent and outcome. Dropping it gives the room back.
@@ -445,110 +399,6 @@ impl Journal {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.writer().live.values().filter(|live| matches!(live, Live::Open { .. })).count()
-    }
-}
-
-impl Writer {
-    fn end(&self) -> Position {
-        Position { segment: self.segments.back().map_or(0, |segment| segment.number), offset: self.tail }
-    }
-
-    fn take_number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number - 1
-    }
-
-    fn kept_bytes(&self) -> usize {
-        let kept = self.syncing.iter().chain(&self.unsynced);
-        kept.map(|kept| kept.payload.len() + RECORD_HEADER).sum()
-    }
-
-    /// Writes the newest kept record behind the others.
-    fn write_last(&mut self) -> io::Result<()> {
-        let (Some(kept), Some(segment)) = (self.unsynced.last(), self.segments.back()) else { return Ok(()) };
-        let mut bytes = Vec::with_capacity(kept.payload.len() + RECORD_HEADER + BATCH_HEADER);
-        if !self.batch_open {
-            format::push_batch_header(segment.number, self.synced_upto, &mut bytes);
-        }
-        let record = self.offset + u64::try_from(bytes.len()).unwrap_or_default();
-        format::push_record(segment.number, kept.kind, &kept.payload, &mut bytes);
-        segment.file.write_at(&bytes, self.offset)?;
-        let at = Position { segment: segment.number, offset: record };
-        let (id, kind, length) = (kept.id, kept.kind, kept.payload.len() + RECORD_HEADER);
-        self.offset += u64::try_from(bytes.len()).unwrap_or_default();
-        self.tail = self.offset;
-        self.batch_open = true;
-        self.note(id, kind, at, length);
-        Ok(())
-    }
-
-    fn note(&mut self, id: TransactionId, kind: RecordKind, at: Position, length: usize) {
-        let live = match kind {
-            RecordKind::Intent => Live::Open { segment: at.segment },
-            RecordKind::Outcome => Live::Closed { at, length },
-        };
-        self.live.insert(id, live);
-    }
-
-    /// From here on, what is written belongs to the next batch.
-    fn begin_sync(&mut self) {
-        self.batch_open = false;
-        self.offset = page_from(self.offset);
-        let since = std::mem::take(&mut self.unsynced);
-        self.syncing.extend(since);
-    }
-
-    fn finish_sync(&mut self, target: Position) {
-        self.synced_upto = target.offset;
-        self.syncing.clear();
-        if let Some(segment) = self.segments.back_mut() {
-            segment.end = target.offset;
-        }
-    }
-
-    fn switch(&mut self, disk: &dyn Disk, size: u64) -> io::Result<()> {
-        let last = self.segments.back().map_or(0, |segment| segment.number);
-        let mut next = match self.spare.take() {
-            Some(spare) => spare,
-            None => {
-                let number = self.take_number();
-                Segment { number, file: disk.create(number, size)?, end: PAGE }
-            }
-        };
-        let header =
-            Header { journal: self.journal, number: next.number, predecessor: last, predecessor_end: self.synced_upto };
-        let mut bytes = header.to_bytes();
-        bytes.resize(usize::try_from(PAGE).unwrap_or_default(), 0);
-        let mut kept = std::mem::take(&mut self.syncing);
-        kept.append(&mut self.unsynced);
-        if !kept.is_empty() {
-            format::push_batch_header(next.number, PAGE, &mut bytes);
-        }
-        let mut places = Vec::with_capacity(kept.len());
-        for record in &kept {
-            let at = Position { segment: next.number, offset: u64::try_from(bytes.len()).unwrap_or_default() };
-            format::push_record(next.number, record.kind, &record.payload, &mut bytes);
-            places.push((record.id, record.kind, at, record.payload.len() + RECORD_HEADER));
-        }
-        next.file.write_at(&bytes, 0)?;
-        for (id, kind, at, length) in places {
-            self.note(id, kind, at, length);
-        }
-        self.batch_open = !kept.is_empty();
-        self.offset = u64::try_from(bytes.len()).unwrap_or_default();
-        self.tail = self.offset;
-        self.unsynced = kept;
-        self.synced_upto = PAGE;
-        next.end = PAGE;
-        self.segments.push_back(next);
-        Ok(())
-    }
-
-    /// The first segment's number, if everything in it is in the store, and none of its intents is still open.
-    fn removable(&self, shipped: Position) -> Option<u64> {
-        let first = self.segments.front().filter(|_| self.segments.len() > 1)?.number;
-        let open = |live: &Live| matches!(live, Live::Open { segment } if *segment <= first);
-        (first < shipped.segment && !self.live.values().any(open)).then_some(first)
     }
 }
 

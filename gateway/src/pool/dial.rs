@@ -11,10 +11,13 @@ use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+/// A connection under way.
+pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send + 'a>>;
+
 /// Connects to one institution.
 pub trait Dial: Debug + Send + Sync + 'static {
     /// A new connection.
-    fn dial(&self) -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send + '_>>;
+    fn dial(&self) -> Dialing<'_>;
 }
 
 /// A connection's byte stream.
@@ -39,7 +42,7 @@ impl TcpDial {
 }
 
 impl Dial for TcpDial {
-    fn dial(&self) -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send + '_>> {
+    fn dial(&self) -> Dialing<'_> {
         Box::pin(async {
             let stream = TcpStream::connect(&self.address).await?;
             stream.set_nodelay(true)?;

@@ -21,7 +21,7 @@ async fn load(address: std::net::SocketAddr, caller: usize, round: usize, answer
     let mut client = Client { stream: tokio::io::BufReader::new(stream) };
     for number in 0.. {
         let account = format!("{:014}", 1 + caller);
-        let request = if caller % 2 == 0 {
+        let request = if caller.is_multiple_of(2) {
             balance(&account)
         } else {
             transfer(&format!("{round}-{caller}-{number}"), &account, 1)

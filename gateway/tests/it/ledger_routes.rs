@@ -31,11 +31,11 @@ async fn a_client_sees_its_own_rows_and_a_foreign_id_is_like_an_unknown_one() {
         let rows = page["items"].as_array().unwrap().clone();
         rows.iter().map(|row| row["transactionId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(ids("/api/ledger", CLIENT).await, [own.clone()]);
-    assert_eq!(ids("/api/ledger/recent", OTHER_CLIENT).await, [foreign.clone()]);
-    assert_eq!(ids("/api/ledger", AUDITOR).await, [foreign.clone(), own.clone()]);
+    assert_eq!(ids("/api/ledger", CLIENT).await, [&*own]);
+    assert_eq!(ids("/api/ledger/recent", OTHER_CLIENT).await, [&*foreign]);
+    assert_eq!(ids("/api/ledger", AUDITOR).await, [&*foreign, &*own]);
     assert!(ids("/api/ledger?client=fintech-b", CLIENT).await.is_empty());
-    assert_eq!(ids("/api/ledger?client=fintech-b", AUDITOR).await, [foreign.clone()]);
+    assert_eq!(ids("/api/ledger?client=fintech-b", AUDITOR).await, [&*foreign]);
     let strip = |text: String| {
         let mut body: serde_json::Value = serde_json::from_str(&text).unwrap();
         body["correlationId"] = "".into();

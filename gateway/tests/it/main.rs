@@ -1,7 +1,6 @@
 //! The gateway's integration tests: through HTTP, against the simulator or a scripted host.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "tests read the clock and the environment themselves")]
-#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers of the tests' own")]
 
 mod adding_a_message;
 mod callers;

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use gwanmun::app::Seams;
 use gwanmun::clock::Clock;
 use gwanmun::ledger::{Disk, FolderDisk, MemoryStore, SegmentFile, Store};
-use gwanmun::pool::{Dial, TcpDial, Wire};
+use gwanmun::pool::{Dial, Dialing, TcpDial, Wire};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -22,13 +22,12 @@ pub(crate) struct Switches {
     pub(crate) disk_panics: AtomicBool,
     /// No more segments.
     pub(crate) disk_full: AtomicBool,
-    /// What writing to the host does: see [`WRITE_OK`] and the others.
+    /// What writing to the host does: 0 writes, see [`WRITE_NOTHING`] and [`WRITE_TEN`].
     pub(crate) write: AtomicU8,
     /// Reading from the host panics.
     pub(crate) read_panics: AtomicBool,
 }
 
-pub(crate) const WRITE_OK: u8 = 0;
 /// The write fails before a byte is taken.
 pub(crate) const WRITE_NOTHING: u8 = 1;
 /// The write takes ten bytes and then fails.
@@ -121,7 +120,7 @@ struct SwitchedDial {
 }
 
 impl Dial for SwitchedDial {
-    fn dial(&self) -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send + '_>> {
+    fn dial(&self) -> Dialing<'_> {
         Box::pin(async {
             let inner = TcpStream::connect(&self.inner.address).await?;
             Ok(Box::new(SwitchedWire { inner, taken: 0, switches: Arc::clone(&self.switches) }) as Box<dyn Wire>)

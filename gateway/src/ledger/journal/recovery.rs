@@ -12,7 +12,8 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::format::{Header, PAGE, RECORD_HEADER, Walk};
-use super::{Disk, Journal, Live, Position, RecordKind, Segment, Settings, Writer};
+use super::writer::{Live, Segment, Writer};
+use super::{Disk, Journal, Position, RecordKind, Settings};
 use crate::ledger::id::TransactionId;
 use crate::ledger::row::{Facts, Row};
 

@@ -163,7 +163,8 @@ fn found(disk: &Arc<MemoryDisk>) -> Result<(Vec<u64>, Vec<u64>), RecoveryError> 
         .writer()
         .live
         .iter()
-        .filter_map(|(id, live)| matches!(live, Live::Closed { .. }).then(|| serial(*id)))
+        .filter(|(_, live)| matches!(live, Live::Closed { .. }))
+        .map(|(id, _)| serial(*id))
         .collect();
     closed.sort_unstable();
     let mut open: Vec<_> = recovered.open.iter().map(|facts| serial(facts.id)).collect();

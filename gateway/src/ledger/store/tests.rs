@@ -13,15 +13,15 @@ fn id(serial: u64) -> TransactionId {
 fn row(serial: u64, status: Status) -> Row {
     let facts = Facts {
         id: id(serial),
-        tx_code: if serial % 2 == 0 { "IN01" } else { "TR01" }.into(),
+        tx_code: if serial.is_multiple_of(2) { "IN01" } else { "TR01" }.into(),
         route: "balance".into(),
-        kind: if serial % 2 == 0 { Kind::Inquiry } else { Kind::Mutation },
+        kind: if serial.is_multiple_of(2) { Kind::Inquiry } else { Kind::Mutation },
         institution: "core-banking".into(),
-        client: if serial % 3 == 0 { "a" } else { "b" }.into(),
+        client: if serial.is_multiple_of(3) { "a" } else { "b" }.into(),
         account: Some(codec::MaskedAccount::of("12345678901234")),
         account_hash: Some(vec![u8::try_from(serial % 5).unwrap(); 16]),
         counter_account: None,
-        counter_account_hash: (serial % 7 == 0).then(|| vec![9; 16]),
+        counter_account_hash: (serial.is_multiple_of(7)).then(|| vec![9; 16]),
         amount: Some(1_000),
         requested_at: i64::try_from(serial).unwrap() * 1_000,
         correlation_id: format!("c-{serial}"),
@@ -116,20 +116,20 @@ async fn pages_are_newest_first_and_stable_while_rows_come_in() {
 async fn every_filter_finds_what_it_says() {
     let (_folder, stores) = stores().await;
     for store in stores {
-        let status = |serial: u64| if serial % 4 == 0 { Status::Unknown } else { Status::Success };
+        let status = |serial: u64| if serial.is_multiple_of(4) { Status::Unknown } else { Status::Success };
         let rows: Vec<_> = (0..28).map(|serial| row(serial, status(serial))).collect();
         store.ship(&rows, JOURNAL, at(1, 10)).await.unwrap();
         let none = Filter::default;
         type Takes<'a> = &'a dyn Fn(u64) -> bool;
         let cases: [(Filter, Takes<'_>); 9] = [
-            (Filter { status: Some(Status::Unknown), ..none() }, &|s| s % 4 == 0),
+            (Filter { status: Some(Status::Unknown), ..none() }, &|s| s.is_multiple_of(4)),
             (Filter { tx_code: Some("TR01".into()), ..none() }, &|s| s % 2 == 1),
-            (Filter { client: Some("a".into()), ..none() }, &|s| s % 3 == 0),
+            (Filter { client: Some("a".into()), ..none() }, &|s| s.is_multiple_of(3)),
             (Filter { institution: Some("other".into()), ..none() }, &|_| false),
             (Filter { correlation_id: Some("c-7".into()), ..none() }, &|s| s == 7),
             (Filter { from: Some(5_000), to: Some(8_000), ..none() }, &|s| (5..8).contains(&s)),
             (Filter { account_hash: Some(vec![2; 16]), ..none() }, &|s| s % 5 == 2),
-            (Filter { account_hash: Some(vec![9; 16]), ..none() }, &|s| s % 7 == 0),
+            (Filter { account_hash: Some(vec![9; 16]), ..none() }, &|s| s.is_multiple_of(7)),
             (Filter { unresolved: true, ..none() }, &|_| false),
         ];
         for (filter, takes) in cases {

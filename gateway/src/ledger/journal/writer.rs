@@ -1,0 +1,161 @@
+//! What stands behind the journal's lock: the segments, what is written and what is not known to be durable. Synchronous;
+//! waits for nothing but the kernel's page cache.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use super::format::{self, BATCH_HEADER, Header, PAGE, RECORD_HEADER, page_from};
+use super::{Disk, Position, RecordKind, SegmentFile};
+use crate::ledger::id::TransactionId;
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) journal: [u8; 16],
+    pub(super) segments: VecDeque<Segment>,
+    /// Where the next byte goes in the last segment.
+    pub(super) offset: u64,
+    /// Behind the last record in it.
+    pub(super) tail: u64,
+    /// The number of the next segment to be made.
+    pub(super) next_number: u64,
+    pub(super) batch_open: bool,
+    /// How much of the last segment is known to be durable.
+    pub(super) synced_upto: u64,
+    pub(super) spare: Option<Segment>,
+    /// Not known to be durable: what a running sync covers, and what came since.
+    pub(super) syncing: Vec<Kept>,
+    pub(super) unsynced: Vec<Kept>,
+    /// Room promised to transactions under way.
+    pub(super) reserved: u64,
+    pub(super) live: HashMap<TransactionId, Live>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Segment {
+    pub(super) number: u64,
+    pub(super) file: Arc<dyn SegmentFile>,
+    /// How much of it counts; for the last one, all that is synced.
+    pub(super) end: u64,
+}
+
+/// A record that is kept until it is durable.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) id: TransactionId,
+    pub(super) kind: RecordKind,
+    pub(super) payload: Vec<u8>,
+}
+
+/// What the journal alone knows of a transaction.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Live {
+    /// Its intent is in this segment and it has no outcome: the segment must stay.
+    Open { segment: u64 },
+    /// Its outcome is here and not yet in the store.
+    Closed { at: Position, length: usize },
+}
+
+impl Writer {
+    pub(super) fn end(&self) -> Position {
+        Position { segment: self.segments.back().map_or(0, |segment| segment.number), offset: self.tail }
+    }
+
+    pub(super) fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    pub(super) fn kept_bytes(&self) -> usize {
+        let kept = self.syncing.iter().chain(&self.unsynced);
+        kept.map(|kept| kept.payload.len() + RECORD_HEADER).sum()
+    }
+
+    /// Writes the newest kept record behind the others.
+    pub(super) fn write_last(&mut self) -> io::Result<()> {
+        let (Some(kept), Some(segment)) = (self.unsynced.last(), self.segments.back()) else { return Ok(()) };
+        let mut bytes = Vec::with_capacity(kept.payload.len() + RECORD_HEADER + BATCH_HEADER);
+        if !self.batch_open {
+            format::push_batch_header(segment.number, self.synced_upto, &mut bytes);
+        }
+        let record = self.offset + u64::try_from(bytes.len()).unwrap_or_default();
+        format::push_record(segment.number, kept.kind, &kept.payload, &mut bytes);
+        segment.file.write_at(&bytes, self.offset)?;
+        let at = Position { segment: segment.number, offset: record };
+        let (id, kind, length) = (kept.id, kept.kind, kept.payload.len() + RECORD_HEADER);
+        self.offset += u64::try_from(bytes.len()).unwrap_or_default();
+        self.tail = self.offset;
+        self.batch_open = true;
+        self.note(id, kind, at, length);
+        Ok(())
+    }
+
+    fn note(&mut self, id: TransactionId, kind: RecordKind, at: Position, length: usize) {
+        let live = match kind {
+            RecordKind::Intent => Live::Open { segment: at.segment },
+            RecordKind::Outcome => Live::Closed { at, length },
+        };
+        self.live.insert(id, live);
+    }
+
+    /// From here on, what is written belongs to the next batch.
+    pub(super) fn begin_sync(&mut self) {
+        self.batch_open = false;
+        self.offset = page_from(self.offset);
+        let since = std::mem::take(&mut self.unsynced);
+        self.syncing.extend(since);
+    }
+
+    pub(super) fn finish_sync(&mut self, target: Position) {
+        self.synced_upto = target.offset;
+        self.syncing.clear();
+        if let Some(segment) = self.segments.back_mut() {
+            segment.end = target.offset;
+        }
+    }
+
+    pub(super) fn switch(&mut self, disk: &dyn Disk, size: u64) -> io::Result<()> {
+        let last = self.segments.back().map_or(0, |segment| segment.number);
+        let mut next = match self.spare.take() {
+            Some(spare) => spare,
+            None => {
+                let number = self.take_number();
+                Segment { number, file: disk.create(number, size)?, end: PAGE }
+            }
+        };
+        let header =
+            Header { journal: self.journal, number: next.number, predecessor: last, predecessor_end: self.synced_upto };
+        let mut bytes = header.to_bytes();
+        bytes.resize(usize::try_from(PAGE).unwrap_or_default(), 0);
+        let mut kept = std::mem::take(&mut self.syncing);
+        kept.append(&mut self.unsynced);
+        if !kept.is_empty() {
+            format::push_batch_header(next.number, PAGE, &mut bytes);
+        }
+        let mut places = Vec::with_capacity(kept.len());
+        for record in &kept {
+            let at = Position { segment: next.number, offset: u64::try_from(bytes.len()).unwrap_or_default() };
+            format::push_record(next.number, record.kind, &record.payload, &mut bytes);
+            places.push((record.id, record.kind, at, record.payload.len() + RECORD_HEADER));
+        }
+        next.file.write_at(&bytes, 0)?;
+        for (id, kind, at, length) in places {
+            self.note(id, kind, at, length);
+        }
+        self.batch_open = !kept.is_empty();
+        self.offset = u64::try_from(bytes.len()).unwrap_or_default();
+        self.tail = self.offset;
+        self.unsynced = kept;
+        self.synced_upto = PAGE;
+        next.end = PAGE;
+        self.segments.push_back(next);
+        Ok(())
+    }
+
+    /// The first segment's number, if everything in it is in the store, and none of its intents is still open.
+    pub(super) fn removable(&self, shipped: Position) -> Option<u64> {
+        let first = self.segments.front().filter(|_| self.segments.len() > 1)?.number;
+        let open = |live: &Live| matches!(live, Live::Open { segment } if *segment <= first);
+        (first < shipped.segment && !self.live.values().any(open)).then_some(first)
+    }
+}
