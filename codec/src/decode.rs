@@ -38,11 +38,9 @@ pub fn decode(layout: &Arc<Layout>, bytes: &[u8]) -> Result<Record, FieldError> 
             }
             _ => {}
         }
-        if !matches!(field.origin, Origin::Constant(_)) {
-            record.set_at(index, value);
-        }
+        record.set_at(index, value);
     }
-    record.check_differences()?;
+    layout.check_differences(bytes)?;
     Ok(record)
 }
 
@@ -66,5 +64,7 @@ fn decode_group(group: &Field, charset: Charset, bytes: &[u8], count: usize) -> 
 fn decode_field(field: &Field, charset: Charset, bytes: &[u8], offset: usize) -> Result<Value, FieldError> {
     let own =
         bytes.get(offset..offset + field.length).ok_or_else(|| FieldError::new(&field.name, Rule::WrongLength))?;
-    field.decode(own, charset).map_err(|rule| FieldError::new(&field.name, rule))
+    let value = field.decode(own, charset).map_err(|rule| FieldError::new(&field.name, rule))?;
+    // A record holds no constants: they are the layout's.
+    Ok(if matches!(field.origin, Origin::Constant(_)) { Value::Absent } else { value })
 }

@@ -13,7 +13,8 @@ use crate::record::{Record, Value};
 /// The first field that breaks a rule; `out` is then as it was.
 pub fn encode(record: &Record, out: &mut Vec<u8>) -> Result<(), FieldError> {
     let start = out.len();
-    let result = encode_fields(record, out);
+    let result =
+        encode_fields(record, out).and_then(|()| record.layout.check_differences(out.get(start..).unwrap_or_default()));
     if result.is_err() {
         out.truncate(start);
     }
@@ -21,14 +22,13 @@ pub fn encode(record: &Record, out: &mut Vec<u8>) -> Result<(), FieldError> {
 }
 
 fn encode_fields(record: &Record, out: &mut Vec<u8>) -> Result<(), FieldError> {
-    record.check_differences()?;
     let layout = &record.layout;
-    let none = Vec::new();
-    let records = record
-        .values
-        .iter()
-        .find_map(|value| if let Value::Records(records) = value { Some(records) } else { None })
-        .unwrap_or(&none);
+    let records = match (layout.group(), record.values.last()) {
+        (Some(_), Some(Value::Records(records))) => records.as_slice(),
+        (Some(group), Some(Value::Absent)) => return Err(FieldError::new(&group.name, Rule::Missing)),
+        (Some(group), _) => return Err(FieldError::new(&group.name, Rule::WrongType)),
+        (None, _) => &[],
+    };
     for (field, value) in layout.fields().iter().zip(&record.values) {
         let computed;
         let value = match field.origin {

@@ -123,6 +123,7 @@ impl Field {
         let start = out.len();
         match (self.kind, value) {
             (FieldType::Filler, _) => {}
+            (FieldType::Text, Value::Absent) if matches!(self.origin, Origin::Body { optional: true }) => {}
             (FieldType::Text, Value::Text(text)) => {
                 if text.ends_with(' ') {
                     return Err(Rule::TrailingSpace);

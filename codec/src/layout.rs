@@ -8,9 +8,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::charset::Charset;
-use crate::error::LayoutError;
+use crate::error::{FieldError, LayoutError, Rule};
 use crate::field::{Field, FieldType, Fill, Origin};
 use crate::record::Value;
+
+/// Longest field and longest message, in bytes; no framing carries more in one piece that a host would read.
+const LENGTH_MAX: usize = 65_535;
 
 /// A message's fields in order, with offsets and total length computed and checked.
 #[derive(Debug, Clone)]
@@ -20,6 +23,8 @@ pub struct Layout {
     charset: Charset,
     fields: Vec<Field>,
     header_length: usize,
+    /// Where its name stands in the file.
+    line: usize,
 }
 
 impl Layout {
@@ -54,20 +59,28 @@ impl Layout {
         }
         let charset = charset?;
         let fields = check_fields(&raw.field, charset, faults, false);
-        let header_length: usize =
-            fields.iter().filter(|field| field.kind != FieldType::Group).map(|field| field.length).sum();
+        let lengths = fields.iter().filter(|field| field.kind != FieldType::Group).map(|field| field.length);
+        let header_length = lengths.fold(0, usize::saturating_add);
+        if header_length > LENGTH_MAX {
+            faults.add(raw.length.span().start, format!("a message has at most {LENGTH_MAX} bytes"));
+        }
         if header_length != *raw.length.get_ref() {
             let declared = raw.length.get_ref();
             let message = format!("the fields add up to {header_length} bytes, not to the declared {declared}");
             faults.add(raw.length.span().start, message);
         }
-        Some(Self { name: raw.name.into_inner(), version: raw.version, charset, fields, header_length })
+        let line = faults.line_of(raw.name.span().start);
+        Some(Self { name: raw.name.into_inner(), version: raw.version, charset, fields, header_length, line })
     }
 
     /// The name that routes and tools use.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn line(&self) -> usize {
+        self.line
     }
 
     /// The version that the file states; it stands in every ledger row.
@@ -121,7 +134,19 @@ impl Layout {
     /// Length in bytes of the message with this many records.
     #[must_use]
     pub fn length_with(&self, records: usize) -> usize {
-        self.header_length + self.group().map_or(0, |group| group.length.saturating_mul(records))
+        let group = self.group().map_or(0, |group| group.length.saturating_mul(records));
+        self.header_length.saturating_add(group)
+    }
+
+    /// Checks the pairs of fields that must differ, as they stand on the wire: `7` and `007` are one account.
+    pub(crate) fn check_differences(&self, message: &[u8]) -> Result<(), FieldError> {
+        for field in &self.fields {
+            let other = field.differs_from.and_then(|other| self.fields.get(other));
+            if other.is_some_and(|other| self.bytes_of(field, message) == self.bytes_of(other, message)) {
+                return Err(FieldError::new(&field.name, Rule::MustDiffer));
+            }
+        }
+        Ok(())
     }
 
     /// The bytes of a field inside an encoded message.
@@ -179,33 +204,42 @@ struct Faults<'a> {
 
 impl Faults<'_> {
     fn add(&mut self, at: usize, message: String) {
-        let before = self.text.get(..at).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
+        let line = self.line_of(at);
         self.found.push(LayoutError { file: self.file.to_owned(), line, message });
+    }
+
+    fn line_of(&self, at: usize) -> usize {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        before.matches('\n').count() + 1
     }
 }
 
 fn check_fields(raw: &[Spanned<RawField>], charset: Charset, faults: &mut Faults<'_>, inside: bool) -> Vec<Field> {
     let mut fields: Vec<Field> = Vec::with_capacity(raw.len());
     let mut names = HashSet::new();
-    let mut offset = 0;
+    let mut fills = Vec::new();
+    let mut offset: usize = 0;
     for (index, spanned) in raw.iter().enumerate() {
         let (at, raw_field) = (spanned.span().start, spanned.get_ref());
-        let Some(field) = check_field(raw_field, at, offset, charset, faults) else { continue };
-        if field.kind != FieldType::Filler && !names.insert(Arc::clone(&field.name)) {
+        let Some(mut field) = check_field(raw_field, at, offset, charset, faults) else { continue };
+        if raw_field.name.is_some() && !names.insert(Arc::clone(&field.name)) {
             faults.add(at, format!("the name `{}` stands twice", field.name));
         }
-        offset += if field.kind == FieldType::Group { 0 } else { field.length };
-        fields.push(field);
-        if let Some(other) = &raw_field.differs_from {
-            let found = fields.iter().position(|field| field.name() == other);
-            if found.is_none() {
-                faults.add(at, format!("differs_from names `{other}`, which is no earlier field"));
+        if let Origin::Filled(fill) = field.origin {
+            if fills.contains(&fill) {
+                faults.add(at, format!("`{}` is filled like an earlier field", field.name));
             }
-            if let Some(field) = fields.last_mut() {
-                field.differs_from = found;
-            }
+            fills.push(fill);
         }
+        if inside && (raw_field.differs_from.is_some() || raw_field.echo || raw_field.fill.is_some()) {
+            faults
+                .add(at, format!("`{}` stands in a group, where differs_from, echo and fill mean nothing", field.name));
+        }
+        if let Some(other) = &raw_field.differs_from {
+            field.differs_from = check_difference(&field, other, at, &fields, faults);
+        }
+        offset = offset.saturating_add(if field.kind == FieldType::Group { 0 } else { field.length });
+        fields.push(field);
         if raw_field.kind.get_ref() == "group" {
             if inside || index + 1 != raw.len() {
                 faults.add(at, "a group must be the last field of the message".to_owned());
@@ -214,6 +248,28 @@ fn check_fields(raw: &[Spanned<RawField>], charset: Charset, faults: &mut Faults
         }
     }
     fields
+}
+
+/// Two fields can only be told apart if they are alike on the wire and both come from the body.
+fn check_difference(
+    field: &Field,
+    other: &str,
+    at: usize,
+    earlier: &[Field],
+    faults: &mut Faults<'_>,
+) -> Option<usize> {
+    let alike = |known: &Field| {
+        let from_body = |field: &Field| matches!(field.origin, Origin::Body { optional: false });
+        known.kind == field.kind && known.length == field.length && from_body(known) && from_body(field)
+    };
+    let found = earlier.iter().position(|known| known.name() == other && alike(known));
+    if found.is_none() {
+        faults.add(
+            at,
+            format!("differs_from names `{other}`, which is no earlier body field of the same type and length"),
+        );
+    }
+    found
 }
 
 /// Marks the fields that a group names as its count and total length. They must stand before it, count first.
@@ -256,7 +312,7 @@ fn check_field(raw: &RawField, at: usize, offset: usize, charset: Charset, fault
     };
     let name = match &raw.name {
         Some(name) if !name.is_empty() => Arc::from(name.as_str()),
-        _ if kind == FieldType::Filler => Arc::from("filler"),
+        None if kind == FieldType::Filler => Arc::from(""),
         _ => {
             faults.add(at, "a field needs a name".to_owned());
             return None;
@@ -267,8 +323,9 @@ fn check_field(raw: &RawField, at: usize, offset: usize, charset: Charset, fault
         FieldType::Time => Some(6),
         _ => None,
     };
-    if raw.length == 0 || needed.is_some_and(|needed| needed != raw.length) {
+    if !(1..=LENGTH_MAX).contains(&raw.length) || needed.is_some_and(|needed| needed != raw.length) {
         faults.add(at, format!("`{name}` has a length that its type cannot have"));
+        return None;
     }
     let numeric = matches!(kind, FieldType::Number | FieldType::Amount);
     if !numeric && (raw.min.is_some() || raw.max.is_some()) {
@@ -279,6 +336,10 @@ fn check_field(raw: &RawField, at: usize, offset: usize, charset: Charset, fault
     }
     let widest =
         u32::try_from(raw.length).ok().and_then(|digits| 10_u64.checked_pow(digits)).map_or(u64::MAX, |n| n - 1);
+    let (min, max) = (raw.min.unwrap_or(0), raw.max.unwrap_or(widest));
+    if min > max || max > widest {
+        faults.add(at, format!("`{name}` has bounds that contradict each other or its length"));
+    }
     let mut field = Field {
         name,
         kind,
@@ -286,15 +347,15 @@ fn check_field(raw: &RawField, at: usize, offset: usize, charset: Charset, fault
         length: raw.length,
         origin: Origin::Body { optional: raw.optional },
         echo: raw.echo,
-        min: raw.min.unwrap_or(0),
-        max: raw.max.unwrap_or(widest).min(widest),
+        min,
+        max,
         differs_from: None,
         fields: Vec::new(),
     };
     field.origin = check_origin(raw, at, &field, charset, faults);
     if kind == FieldType::Group {
         field.fields = check_fields(&raw.field, charset, faults, true);
-        let sum: usize = field.fields.iter().map(|inner| inner.length).sum();
+        let sum = field.fields.iter().map(|inner| inner.length).fold(0, usize::saturating_add);
         if sum != raw.length {
             faults.add(
                 at,

@@ -1,16 +1,13 @@
-//! A record: the values of one message, in the layout's order, and its way from and to JSON.
-//!
-//! JSON is read straight into the record, without a map between, so that a duplicate key is seen and a number never goes
-//! through a float. An error names the field and the rule; the value never leaves this file.
+//! A record: the values of one message, in the layout's order, and its way to JSON. Its way from JSON is in `json`.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::DeserializeSeed;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::error::{FieldError, Rule};
-use crate::field::{Field, FieldType, Origin};
+use crate::field::{Field, Origin};
+use crate::json::RecordSeed;
 use crate::layout::Layout;
 
 /// The value of one field.
@@ -69,11 +66,11 @@ impl Record {
     /// Reads a JSON object.
     ///
     /// # Errors
-    /// `Some` names the field and the rule; `None` means that the text is not a JSON object at all.
+    /// `Some` names the field and the rule; `None` means that the text is no JSON object, or holds a number beyond all bounds.
     pub fn from_json(layout: &Arc<Layout>, json: &[u8], accepts: Accepts) -> Result<Self, Option<FieldError>> {
         let seed = RecordSeed::new(layout, accepts);
         let mut reader = serde_json::Deserializer::from_slice(json);
-        let record = seed.deserialize(&mut reader).map_err(|_| seed.fault.take())?;
+        let record = seed.deserialize(&mut reader).map_err(|_| seed.take_fault())?;
         reader.end().map_err(|_| None)?;
         Ok(record)
     }
@@ -126,16 +123,6 @@ impl Record {
         Ok(self)
     }
 
-    /// Checks the pairs of fields that must hold different values.
-    pub(crate) fn check_differences(&self) -> Result<(), FieldError> {
-        for (field, value) in self.layout.fields().iter().zip(&self.values) {
-            if field.differs_from.is_some_and(|other| self.at(other) == value) {
-                return Err(FieldError::new(&field.name, Rule::MustDiffer));
-            }
-        }
-        Ok(())
-    }
-
     /// The record as something to write with serde.
     #[must_use]
     pub fn view(&self, view: View) -> impl Serialize + '_ {
@@ -172,208 +159,5 @@ impl Serialize for Written<'_> {
             }
         }
         map.end()
-    }
-}
-
-impl Field {
-    /// Fields that JSON never shows and never sets.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.kind == FieldType::Filler || matches!(self.origin, Origin::Constant(_))
-    }
-
-    fn settable(&self, accepts: Accepts) -> bool {
-        match accepts {
-            Accepts::All => !self.is_silent(),
-            Accepts::Body => !self.is_silent() && matches!(self.origin, Origin::Body { .. }),
-        }
-    }
-}
-
-/// Reads one record from any serde format, so that a record can stand inside a larger body.
-pub struct RecordSeed<'a> {
-    layout: &'a Arc<Layout>,
-    accepts: Accepts,
-    /// serde's own errors are texts and may quote the value, so the typed error travels beside them.
-    fault: RefCell<Option<FieldError>>,
-}
-
-impl<'a> RecordSeed<'a> {
-    /// A seed for one layout.
-    #[must_use]
-    pub fn new(layout: &'a Arc<Layout>, accepts: Accepts) -> Self {
-        Self { layout, accepts, fault: RefCell::new(None) }
-    }
-
-    fn refuse<E: serde::de::Error>(&self, field: &Arc<str>, rule: Rule) -> E {
-        self.fault.borrow_mut().get_or_insert_with(|| FieldError::new(field, rule));
-        E::custom(rule)
-    }
-
-    /// For keys that are not ours: the name is the caller's text and is not repeated.
-    fn refuse_unknown<E: serde::de::Error>(&self) -> E {
-        self.fault.borrow_mut().get_or_insert_with(|| FieldError::message(Rule::UnknownField));
-        E::custom(Rule::UnknownField)
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for &RecordSeed<'_> {
-    type Value = Record;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Record, D::Error> {
-        let values = deserializer.deserialize_map(Fields { seed: self, fields: self.layout.fields() })?;
-        Ok(Record { layout: Arc::clone(self.layout), values })
-    }
-}
-
-/// The keys of one object: the message itself, or one record of its group.
-#[derive(Clone, Copy)]
-struct Fields<'a> {
-    seed: &'a RecordSeed<'a>,
-    fields: &'a [Field],
-}
-
-impl<'de> DeserializeSeed<'de> for Fields<'_> {
-    type Value = Vec<Value>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Value>, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Fields<'_> {
-    type Value = Vec<Value>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<Value>, A::Error> {
-        use serde::de::Error;
-        let seed = self.seed;
-        let mut values = vec![Value::Absent; self.fields.len()];
-        while let Some(index) = map.next_key_seed(Key(self))? {
-            let (Some(field), Some(slot)) = (self.fields.get(index), values.get_mut(index)) else {
-                return Err(A::Error::custom("no such field"));
-            };
-            if *slot != Value::Absent {
-                return Err(seed.refuse(&field.name, Rule::Duplicate));
-            }
-            *slot = map.next_value_seed(OneValue { seed, field })?;
-        }
-        for (field, value) in self.fields.iter().zip(&mut values) {
-            match field.origin {
-                _ if *value != Value::Absent || field.is_silent() => {}
-                Origin::Body { optional: true } => *value = Value::Text(String::new()),
-                Origin::Body { optional: false } => return Err(seed.refuse(&field.name, Rule::Missing)),
-                _ => {}
-            }
-        }
-        Ok(values)
-    }
-}
-
-struct Key<'a>(Fields<'a>);
-
-impl<'de> DeserializeSeed<'de> for Key<'_> {
-    type Value = usize;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
-        deserializer.deserialize_identifier(self)
-    }
-}
-
-impl Visitor<'_> for Key<'_> {
-    type Value = usize;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a field name")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<usize, E> {
-        let Fields { seed, fields } = self.0;
-        let known = |field: &Field| field.name() == key && field.settable(seed.accepts);
-        fields.iter().position(known).ok_or_else(|| seed.refuse_unknown())
-    }
-}
-
-struct OneValue<'a> {
-    seed: &'a RecordSeed<'a>,
-    field: &'a Field,
-}
-
-impl OneValue<'_> {
-    fn refuse<E: serde::de::Error>(&self, rule: Rule) -> E {
-        self.seed.refuse(&self.field.name, rule)
-    }
-
-    fn is_number(&self) -> bool {
-        matches!(self.field.kind, FieldType::Number | FieldType::Amount)
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for OneValue<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for OneValue<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the field's type")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
-        match self.field.kind {
-            FieldType::Text | FieldType::Date | FieldType::Time => Ok(Value::Text(text.to_owned())),
-            // Zero-padded at once, so that a record holds what a reply would read back.
-            FieldType::Digits if !text.is_empty() && text.is_ascii() => {
-                Ok(Value::Text(format!("{text:0>width$}", width = self.field.length)))
-            }
-            FieldType::Digits => Err(self.refuse(if text.is_empty() { Rule::Empty } else { Rule::NotDigits })),
-            _ => Err(self.refuse(Rule::WrongType)),
-        }
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Value, E> {
-        match self.field.kind {
-            FieldType::Number => Ok(Value::Number(number)),
-            FieldType::Amount => i64::try_from(number).map(Value::Amount).map_err(|_| self.refuse(Rule::OutOfRange)),
-            _ => Err(self.refuse(Rule::WrongType)),
-        }
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, _negative: i64) -> Result<Value, E> {
-        Err(self.refuse(if self.is_number() { Rule::OutOfRange } else { Rule::WrongType }))
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, _float: f64) -> Result<Value, E> {
-        Err(self.refuse(if self.is_number() { Rule::NotAPlainInteger } else { Rule::WrongType }))
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, _flag: bool) -> Result<Value, E> {
-        Err(self.refuse(Rule::WrongType))
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
-        Err(self.refuse(Rule::WrongType))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, _map: A) -> Result<Value, A::Error> {
-        Err(self.refuse(Rule::WrongType))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        if self.field.kind != FieldType::Group {
-            return Err(self.refuse(Rule::WrongType));
-        }
-        let mut records = Vec::new();
-        while let Some(values) = seq.next_element_seed(Fields { seed: self.seed, fields: self.field.fields() })? {
-            records.push(values);
-        }
-        Ok(Value::Records(records))
     }
 }

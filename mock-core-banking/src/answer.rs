@@ -47,14 +47,20 @@ impl Message {
         }
     }
 
+    /// Whether the request is about another one, so that its code speaks of that one.
+    pub(crate) fn asks_about_an_original(self) -> bool {
+        matches!(self, Self::Status | Self::NetCancel)
+    }
+
     fn of(bytes: &[u8]) -> Option<Self> {
         Some(match bytes.get(..4)? {
             b"0200" => Self::Balance,
             b"0400" => Self::Status,
             b"0420" => Self::NetCancel,
             b"0300" => Self::History,
-            b"0500" if bytes.ends_with(b"        ") => Self::Settlement,
-            b"0500" => Self::SettlementPage,
+            // A filler means nothing, so only digits there are a page key.
+            b"0500" if bytes.get(12..).is_some_and(|key| key.iter().all(u8::is_ascii_digit)) => Self::SettlementPage,
+            b"0500" => Self::Settlement,
             b"0600" => Self::Transfer,
             b"0700" => Self::ExchangeRate,
             _ => return None,
@@ -109,7 +115,10 @@ impl Desk {
                 let (flag, code) = bank.status(text("origTranId"));
                 draft.text("processedFlag", flag).code(code)
             }
-            Message::NetCancel => draft.text("cancelResult", bank.net_cancel(text("origTranId"))).code(OK),
+            Message::NetCancel => {
+                let result = bank.net_cancel(text("origTranId"));
+                draft.text("cancelResult", result).message(message_for_cancel(result)).code(OK)
+            }
             Message::History => history(record, bank, draft),
             Message::Settlement => settlement(bank, text("settleDate"), 0, draft),
             Message::SettlementPage => {
@@ -138,7 +147,7 @@ impl Desk {
             let value = if field.is_echo() {
                 echo_of(request, field.name())
             } else if field.name() == "responseMessage" {
-                Value::Text(message_for(request.message, &draft.code).to_owned())
+                Value::Text(draft.message.unwrap_or_else(|| message_for(request.message, &draft.code)).to_owned())
             } else {
                 draft.value(field.name()).unwrap_or_else(|| zero(field.kind()))
             };
@@ -197,12 +206,18 @@ impl Reply {
 #[derive(Default)]
 struct Draft {
     code: String,
+    message: Option<&'static str>,
     values: Vec<(&'static str, Value)>,
 }
 
 impl Draft {
     fn code(mut self, code: &str) -> Self {
         code.clone_into(&mut self.code);
+        self
+    }
+
+    fn message(mut self, message: &'static str) -> Self {
+        self.message = Some(message);
         self
     }
 
@@ -271,8 +286,17 @@ fn exchange_rate(record: &Record, draft: Draft) -> Draft {
         "CNY" => 1_925_000,
         _ => return draft.code(NO_SUCH),
     };
-    let day = day_of(record.text("tranId")).to_owned();
-    draft.text("rateDate", &day).amount("baseRate", rate).code(OK)
+    let day = day_of(record.text("tranId"));
+    let day = if day.bytes().all(|byte| byte.is_ascii_digit()) { day } else { "20260101" };
+    draft.text("rateDate", day).amount("baseRate", rate).code(OK)
+}
+
+fn message_for_cancel(result: &str) -> &'static str {
+    match result {
+        "01" => "취소되었습니다",
+        "02" => "원거래가 없습니다",
+        _ => "취소할 수 없습니다",
+    }
 }
 
 fn message_for(message: Message, code: &str) -> &'static str {
@@ -297,5 +321,51 @@ impl Request {
             "" => self.record.text("fromAccount"),
             account => account,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(desk: &Desk, bank: &mut Bank, hex: &str) -> String {
+        let request = desk.read(&from_hex(hex)).expect("a request");
+        let reply = desk.answer(&request, bank).expect("a reply");
+        reply.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn from_hex(hex: &str) -> Vec<u8> {
+        hex.as_bytes()
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
+    }
+
+    /// The golden bytes of the codec, made by another encoder: this is what the simulator must say.
+    #[test]
+    fn the_simulator_says_the_golden_bytes() {
+        let golden = include_str!("../../codec/tests/golden/messages.jsonl");
+        let of = |layout: &str, nth: usize| {
+            let line =
+                golden.lines().filter(|line| line.contains(&format!("\"layout\": \"{layout}\""))).nth(nth).unwrap();
+            line.split("\"hex\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+        };
+        let (desk, mut bank) = (Desk::new().unwrap(), Bank::default());
+        assert_eq!(ask(&desk, &mut bank, &of("balance-request", 0)), of("balance-reply", 0));
+        assert_eq!(ask(&desk, &mut bank, &of("exchange-rate-request", 0)), of("exchange-rate-reply", 0));
+        bank.transfer("GWMNU202611290000001A3", "10000000000001", "20000000000002", 10_000);
+        assert_eq!(ask(&desk, &mut bank, &of("status-request", 0)), of("status-reply", 0));
+        let mut empty = Bank::default();
+        assert_eq!(ask(&desk, &mut empty, &of("net-cancel-request", 0)), of("net-cancel-reply", 0));
+    }
+
+    #[test]
+    fn a_filler_that_holds_letters_is_no_page_key_and_an_odd_id_gets_a_rate() {
+        let (desk, mut bank) = (Desk::new().unwrap(), Bank::default());
+        let request = desk.read(b"050020261129ABCDEFGH").expect("a plain request");
+        assert_eq!(request.message, Message::Settlement);
+        assert!(desk.answer(&request, &mut bank).is_some());
+        let request = desk.read(b"0700ABCDEFGHIJKLMNOPQRSTUVFX01USD       ").expect("a rate request");
+        assert!(desk.answer(&request, &mut bank).is_some());
     }
 }

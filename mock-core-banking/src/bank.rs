@@ -37,9 +37,9 @@ pub enum BookingState {
 pub struct Booking {
     /// What became of it.
     pub state: BookingState,
-    /// The payer's account, 14 digits; empty for a tombstone.
+    /// The payer's account, 14 digits; empty when the original was never seen.
     pub from: String,
-    /// The payee's account, 14 digits; empty for a tombstone.
+    /// The payee's account, 14 digits; empty when the original was never seen.
     pub to: String,
     /// In won.
     pub amount: i64,
@@ -112,7 +112,7 @@ impl Bank {
             None => {}
         }
         let (code, state, left) = match (self.balance(from), self.balance(to)) {
-            (Some(payer), Some(payee)) if payer >= amount => {
+            (Some(payer), Some(payee)) if payer >= amount && from != to => {
                 self.touched.insert(from.to_owned(), payer - amount);
                 self.touched.insert(to.to_owned(), payee + amount);
                 self.processed.entry(day_of(id).to_owned()).or_default().push(id.to_owned());
@@ -242,6 +242,7 @@ mod tests {
         assert_eq!(bank.transfer(ID, FROM, TO, too_much).0, INSUFFICIENT);
         assert_eq!(bank.transfer("GWMNU202611290000001A4", FROM, "00000000000000", 1).0, NO_SUCH);
         assert_eq!(bank.status(ID), ("02", INSUFFICIENT));
+        assert_ne!(bank.transfer("GWMNU202611290000001A5", FROM, FROM, 1).0, OK);
         assert!(bank.touched.is_empty());
     }
 
@@ -258,5 +259,17 @@ mod tests {
         let (last, more) = bank.settlement("20261129", 398);
         assert_eq!((last.len(), more), (52, false));
         assert_eq!(bank.settlement("20261130", 0).0.len(), 0);
+        // Read page by page while transfers come in: no gap, no repeat.
+        let mut seen: Vec<String> = Vec::new();
+        for late in 0..10 {
+            let (page, more) = bank.settlement("20261129", seen.len());
+            seen.extend(page.iter().map(|line| line.id.to_owned()));
+            if !more {
+                break;
+            }
+            bank.transfer(&format!("GWMNU20261129L{late:08}"), FROM, TO, 1);
+        }
+        let unique: std::collections::HashSet<_> = seen.iter().collect();
+        assert_eq!((seen.len(), unique.len()), (452, 452));
     }
 }

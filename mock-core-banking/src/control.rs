@@ -53,6 +53,9 @@ async fn faults(State(host): State<Arc<Host>>) -> Json<FaultSchedule> {
 }
 
 async fn set_faults(State(host): State<Arc<Host>>, Json(schedule): Json<FaultSchedule>) -> StatusCode {
+    if !schedule.is_possible() {
+        return StatusCode::UNPROCESSABLE_ENTITY;
+    }
     host.set_faults(schedule);
     StatusCode::NO_CONTENT
 }

@@ -39,9 +39,10 @@ pub enum Fault {
     Code,
     /// Answers, then closes the connection, which the gateway keeps as idle.
     IdleClose,
-    /// On connecting: closes at once.
+    /// On connecting: closes at once. A listening socket can't refuse single connections, so the connection comes to be first;
+    /// for a real refusal stop the simulator.
     RefuseConnect,
-    /// On connecting: accepts and never reads.
+    /// On connecting: accepts and never answers.
     HalfOpen,
 }
 
@@ -95,6 +96,17 @@ pub struct FaultSchedule {
     pub seed: u64,
     /// The rules.
     pub rules: Vec<FaultRule>,
+}
+
+impl FaultSchedule {
+    /// Whether every probability is one and every code has four digits.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        let good_code = |code: &String| code.len() == 4 && code.bytes().all(|byte| byte.is_ascii_digit());
+        self.rules
+            .iter()
+            .all(|rule| (0.0..=1.0).contains(&rule.probability) && rule.code.as_ref().is_none_or(good_code))
+    }
 }
 
 /// A fault that was drawn, with what it needs.

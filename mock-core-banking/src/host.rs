@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use crate::answer::{Desk, Reply, Request};
-use crate::bank::{Bank, OK};
+use crate::bank::{Bank, MORE, OK};
 use crate::faults::{Dice, Fault, FaultSchedule, Struck};
 use crate::server::Port;
 use crate::wire::Wire;
@@ -22,9 +22,10 @@ use crate::wire::Wire;
 pub struct Counters {
     /// Connections.
     pub connections: Connections,
-    /// Requests that arrived whole, by message type.
+    /// Frames that arrived whole, by message type, whatever became of them.
     pub requests: BTreeMap<String, u64>,
-    /// Requests that were answered `0000` by the bank, by message type, also if the answer never left.
+    /// Requests that the bank carried out, by message type, also if the answer never left. A status inquiry or a net-cancel
+    /// that was answered is one, whatever it said about its original.
     pub processed: BTreeMap<String, u64>,
     /// Requests that the bank refused, by code.
     pub refused: BTreeMap<String, u64>,
@@ -107,7 +108,7 @@ impl Host {
         let mut wire = Wire::new(stream, port.framing());
         match struck.map(|struck| struck.fault) {
             Some(Fault::RefuseConnect) => return,
-            Some(Fault::HalfOpen) => std::future::pending::<()>().await,
+            Some(Fault::HalfOpen) => return wire.say_nothing().await,
             _ => {}
         }
         // An error here is the other side's leaving, or a fault that closes: either way the connection is over.
@@ -119,16 +120,29 @@ impl Host {
     async fn converse<S: AsyncRead + AsyncWrite + Unpin>(&self, wire: &mut Wire<S>, port: Port) -> io::Result<()> {
         let mut close_idle = self.close_idle.subscribe();
         loop {
+            // A request that is here already is served: only a line on which nothing waits is idle.
             let frame = tokio::select! {
+                biased;
                 frame = wire.read_frame() => frame?,
                 changed = close_idle.changed() => return changed.map_err(io::Error::other),
             };
-            let request = frame.and_then(|frame| self.desk.read(&frame));
-            let Some(request) = request.filter(|request| port.speaks(request.message.kind())) else { return Ok(()) };
-            *lock(&self.counters).requests.entry(request.message.kind().to_owned()).or_default() += 1;
+            let Some(frame) = frame else { return Ok(()) };
+            self.count_request(&frame);
+            let request = self.desk.read(&frame).filter(|request| port.speaks(request.message.kind()));
+            let Some(request) = request else { return Ok(()) };
             let struck = lock(&self.dice).for_request(request.message.kind(), request.account());
             self.handle(wire, &request, struck).await?;
+            // What was asked while this line was busy does not concern it.
+            close_idle.mark_unchanged();
         }
+    }
+
+    /// Counts every whole frame that arrives, by its first four bytes; what has no message type is `malformed`. Before
+    /// anything else is looked at, so that nobody can say that a refused request never came.
+    fn count_request(&self, frame: &[u8]) {
+        let kind = frame.get(..4).filter(|kind| kind.iter().all(u8::is_ascii_digit));
+        let kind = kind.and_then(|kind| std::str::from_utf8(kind).ok()).unwrap_or("malformed");
+        *lock(&self.counters).requests.entry(kind.to_owned()).or_default() += 1;
     }
 
     async fn handle<S: AsyncRead + AsyncWrite + Unpin>(
@@ -143,12 +157,15 @@ impl Host {
         };
         match fault {
             Fault::CloseBefore => return Err(io::ErrorKind::ConnectionAborted.into()),
-            Fault::Stall => std::future::pending::<()>().await,
+            Fault::Stall => {
+                wire.say_nothing().await;
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
             Fault::LateOriginal => tokio::time::sleep(delay).await,
             Fault::Code => {
                 let code = code.unwrap_or_else(|| "0099".to_owned());
-                *lock(&self.counters).refused.entry(code.clone()).or_default() += 1;
                 let reply = self.desk.refuse(request, &code).ok_or(io::ErrorKind::InvalidData)?;
+                *lock(&self.counters).refused.entry(code).or_default() += 1;
                 return wire.send(&reply.bytes).await;
             }
             _ => {}
@@ -190,7 +207,7 @@ impl Host {
     fn process(&self, request: &Request) -> io::Result<Reply> {
         let reply = self.desk.answer(request, &mut lock(&self.bank)).ok_or(io::ErrorKind::InvalidData)?;
         let mut counters = lock(&self.counters);
-        let counter = if reply.code == OK || reply.code == crate::bank::MORE {
+        let counter = if reply.code == OK || reply.code == MORE || request.message.asks_about_an_original() {
             counters.processed.entry(request.message.kind().to_owned())
         } else {
             counters.refused.entry(reply.code.clone())

@@ -2,7 +2,7 @@
 //!
 //! A first-class part and not a stub: it keeps balances, refuses duplicates, leaves tombstones behind a net-cancel, and
 //! its control port tells what really happened, so that a test need not believe the gateway. It depends on the codec
-//! only; what it says is checked against golden bytes there.
+//! only; what it says is checked against golden bytes that another encoder made.
 
 mod answer;
 mod bank;

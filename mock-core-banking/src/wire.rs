@@ -46,6 +46,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Ok(bytes)
     }
 
+    /// Says nothing until the other side leaves; what it sends is thrown away.
+    pub(crate) async fn say_nothing(&mut self) {
+        while self.stream.read_buf(&mut self.buffer).await.is_ok_and(|count| count > 0) {
+            self.buffer.clear();
+        }
+    }
+
     pub(crate) async fn send(&mut self, body: &[u8]) -> io::Result<()> {
         self.send_with(body, b"").await
     }

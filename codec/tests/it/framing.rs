@@ -15,9 +15,11 @@ fn any_framing() -> impl Strategy<Value = Framing> {
         Just(LengthForm::BigEndian16),
         Just(LengthForm::BigEndian32),
     ];
+    let short = any::<bool>().prop_map(|counts| prefixed(LengthForm::AsciiDigits(2), counts, 90));
     prop_oneof![
         Just(Framing::Fixed { request: 5, reply: 7 }),
         (form, any::<bool>()).prop_map(|(form, counts)| prefixed(form, counts, 200)),
+        short,
     ]
 }
 
@@ -25,25 +27,27 @@ proptest! {
     #[test]
     fn frames_are_the_same_in_one_piece_many_pieces_or_byte_by_byte(
         framing in any_framing(),
-        bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..6),
+        answering in any::<bool>(),
+        bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90), 1..6),
         cuts in prop::collection::vec(1_usize..40, 1..20),
     ) {
         let bodies: Vec<Vec<u8>> = bodies.into_iter().map(|mut body| {
-            if let Framing::Fixed { request, .. } = framing { body.resize(request, b'x'); }
+            if let Framing::Fixed { request, reply } = framing { body.resize(if answering { reply } else { request }, b'x'); }
             body
         }).collect();
+        let (from, to) = if answering { (Side::Host, Side::Gateway) } else { (Side::Gateway, Side::Host) };
         let mut stream = BytesMut::new();
         for body in &bodies {
-            FrameCodec::new(framing, Side::Gateway).encode(body, &mut stream).unwrap();
+            FrameCodec::new(framing, from).encode(body, &mut stream).unwrap();
         }
-        let mut host = FrameCodec::new(framing, Side::Host);
+        let mut reader = FrameCodec::new(framing, to);
         let (mut buffer, mut frames, mut sizes) = (BytesMut::new(), Vec::new(), cuts.iter().cycle());
         let mut rest = &stream[..];
         while !rest.is_empty() {
             let (now, later) = rest.split_at((*sizes.next().unwrap()).min(rest.len()));
             rest = later;
             buffer.extend_from_slice(now);
-            while let Some(frame) = host.decode(&mut buffer).unwrap() {
+            while let Some(frame) = reader.decode(&mut buffer).unwrap() {
                 frames.push(frame.to_vec());
             }
         }

@@ -48,7 +48,24 @@ fn each_kind_of_broken_layout_is_refused_with_its_line() {
         ("\"0900\"", "\"뷁\"", 4, "constant that does not fit"),
         ("length = 3\ncount", "length = 4\ncount", 13, "adds up to 3 bytes"),
         ("constant = \"0900\"", "colour = \"red\"", 8, "unknown field"),
-        ("name = \"probe\"", "name = ", 1, ""),
+        ("name = \"probe\"", "name = ", 1, "string values must be quoted"),
+        ("constant = \"0900\"", "differs_from = \"kind\"", 4, "no earlier body field"),
+        ("type = \"number\"", "type = \"number\"\nmin = 9\nmax = 3", 9, "contradict each other"),
+        ("type = \"number\"", "type = \"number\"\nmax = 10000", 9, "contradict each other"),
+        ("name = \"word\"\ntype = \"text\"", "name = \"word\"\ntype = \"text\"\necho = true", 18, "mean nothing"),
+        (
+            "name = \"word\"\ntype = \"text\"",
+            "name = \"word\"\ntype = \"text\"\ndiffers_from = \"word\"",
+            18,
+            "mean nothing",
+        ),
+        ("length = 4\nconstant", "length = 9223372036854775807\nconstant", 4, "length that its type cannot have"),
+        (
+            "constant = \"0900\"",
+            "constant = \"0900\"\n[[field]]\nname = \"kind\"\ntype = \"filler\"\nlength = 1",
+            9,
+            "stands twice",
+        ),
         ("constant = \"0900\"", "max = 5", 4, "is no number"),
         ("type = \"number\"\nlength = 4", "type = \"date\"\nlength = 4", 9, "length that its type cannot have"),
         ("constant = \"0900\"", "fill = \"transaction-id\"", 4, "type or length that its fill"),
@@ -124,4 +141,43 @@ fn json_that_breaks_a_rule_is_refused_with_field_and_rule_and_never_the_value() 
     for broken in ["", "[]", "7", "{", "{\"a\"", "{} {}"] {
         assert!(Record::from_json(&layout, broken.as_bytes(), Accepts::Body).is_err(), "{broken}");
     }
+}
+
+#[test]
+fn two_layouts_of_one_name_are_refused_with_file_and_line() {
+    let twin = format!("# a comment\n{GOOD}");
+    let mut catalog = Catalog::from_sources([("a.toml", GOOD)].into_iter()).unwrap();
+    let other = Catalog::from_sources([("b.toml", &*twin)].into_iter()).unwrap();
+    let errors = catalog.merge(other).unwrap_err();
+    assert_eq!(errors[0].to_string(), "b.toml:2: a layout named `probe` is already there, from a.toml");
+}
+
+#[test]
+fn a_count_beyond_all_bounds_is_an_error() {
+    let text = GOOD
+        .replace("length = 8", "length = 24")
+        .replace("type = \"number\"\nlength = 4", "type = \"number\"\nlength = 20");
+    let wide = std::sync::Arc::new(Layout::from_toml("probe.toml", &text).unwrap());
+    assert!(codec::decode(&wide, b"090018446744073709551615").is_err());
+    assert_eq!(wide.length_with(usize::MAX), usize::MAX);
+}
+
+#[test]
+fn accounts_that_are_one_on_the_wire_do_not_differ() {
+    let layout = layout("transfer-request", "euc-kr");
+    let text = |text: &str| codec::Value::Text(text.into());
+    let record = Record::new(&layout)
+        .with("tranId", text("GWMNU202611290000001A3"))
+        .unwrap()
+        .with("fromAccount", text("2"))
+        .unwrap()
+        .with("toAccount", text("00000000000002"))
+        .unwrap()
+        .with("amount", codec::Value::Amount(1))
+        .unwrap()
+        .with("payeeName", text("A"))
+        .unwrap();
+    let mut bytes = Vec::new();
+    let error = encode(&record, &mut bytes).unwrap_err();
+    assert_eq!((&*error.field, error.rule, bytes.len()), ("toAccount", Rule::MustDiffer, 0));
 }
