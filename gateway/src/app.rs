@@ -30,7 +30,7 @@ use crate::http::ledger::Auditing;
 use crate::http::operations::Operations;
 use crate::http::submit::{BodyLimits, Submit, submit};
 use crate::http::{edge, ledger, operations, reply};
-use crate::ledger::{Disk, FolderDisk, Ledger, OpenError, Settings, SqliteStore, Store, search_key};
+use crate::ledger::{Disk, FolderDisk, Ledger, OpenError, Settings, SqliteStore, Store, search_key, sync_folder_of};
 use crate::pool::{Dial, Pool, TcpDial};
 use crate::resilience::Institution;
 use crate::telemetry::Telemetry;
@@ -97,6 +97,7 @@ impl App {
         let data = config.data.clone();
         let at = |what: &Path, error| StartError::Io(what.display().to_string(), error);
         std::fs::create_dir_all(&data).map_err(|error| at(&data, error))?;
+        sync_folder_of(&data).map_err(|error| at(&data, error))?;
         let lock = lock_folder(&data)?;
         let journal = data.join("journal");
         let disk = FolderDisk::new(&journal).map_err(|error| at(&journal, error))?;

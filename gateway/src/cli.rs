@@ -94,7 +94,12 @@ pub fn main() -> ExitCode {
 
 fn run(command: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(command),
+        Ok(runtime) => {
+            let code = runtime.block_on(command);
+            // A look-up or a sync that hangs must not keep the process beyond its drain time.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => complain(EXIT_START, &format!("no runtime: {error}")),
     }
 }

@@ -149,6 +149,10 @@ fn read_rest(
         limit: ledger.bytes("journal_limit", 16 * 1_048_576),
         sync_interval: ledger.time("sync_interval"),
     };
+    if u64::try_from(admission_max).unwrap_or(u64::MAX) > journal.transactions_max() {
+        let most = journal.transactions_max();
+        ledger.refuse("journal_limit", format!("with this `journal_limit`, `admission_max` may be {most} at most"));
+    }
     let search_key = ledger.maybe("search_key").map(String::into_bytes);
     if search_key.as_ref().is_some_and(|key| key.len() < 32) {
         ledger.refuse("search_key", "`search_key` must have at least 32 characters");
@@ -304,6 +308,10 @@ fn read_routes(
             // Else a black hole ends every call by its deadline, which is ours, and the circuit never opens.
             let message = format!("the deadline must be longer than the connect_timeout at {}", institution.place);
             reader.refuse("deadline", message);
+        }
+        if institution.breaker.probe_timeout <= deadline {
+            // Else a probe that is only slow is given up each time, and a healthy host never becomes CLOSED.
+            reader.refuse("deadline", "the institution's probe_timeout must be longer than the deadline");
         }
         let codes = institution.codes.clone();
         let parts =

@@ -272,6 +272,15 @@ impl From<LendError> for Failure {
 }
 
 impl Failure {
+    /// Translates why an intent is not durable.
+    #[must_use]
+    pub const fn of_intent(error: &JournalError) -> Self {
+        match error {
+            JournalError::NotInTime => Self::DeadlineBeforeSend,
+            _ => Self::IntentNotDurable,
+        }
+    }
+
     /// Translates how an exchange broke. Decided by bytes handed to the kernel, never by the kind of an error.
     #[must_use]
     pub const fn of_exchange(error: ExchangeError, reused: bool) -> Self {

@@ -136,8 +136,8 @@ impl Institution {
             }
         };
         let mut held = Held { permit, connection };
-        if call.entry.intend().await.is_err() {
-            return Err(call.finish(held, Failure::IntentNotDurable));
+        if let Err(error) = call.entry.intend(call.deadline).await {
+            return Err(call.finish(held, Failure::of_intent(&error)));
         }
         if call.deadline.has_passed(self.clock.now()) {
             return Err(call.finish(held, Failure::DeadlineBeforeSend));
@@ -173,7 +173,14 @@ impl Institution {
                 (Failure::UndecodableReply, None)
             }
         };
-        let fault = call.finish(held, failure);
+        // Bytes behind any reply make the older idle lines suspect too.
+        let fault = if exchanged.surplus {
+            call.settle(held.permit, failure.policy(call.route.kind).counts);
+            held.connection.close_and_flush();
+            failure.into()
+        } else {
+            call.finish(held, failure)
+        };
         Err(Fault { host, ..fault })
     }
 

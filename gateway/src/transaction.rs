@@ -110,42 +110,40 @@ impl Transactions {
     /// # Errors
     /// [`Refusal`]: there was no transaction and there is no row.
     pub async fn submit(&self, submission: Submission) -> Result<Completed, Refusal> {
+        // Taken before the look, so that a drain that begins between waits for us.
+        let running = self.tasks.token();
         if self.tasks.is_closed() {
             return Err(Failure::Draining.into());
         }
         let started = self.clock.now();
         let place = Arc::clone(&self.admission).try_acquire_owned();
         let prepared = self.prepare(submission, started)?;
-        let place = place.map_err(|_| Failure::Overloaded)?;
+        let place = Arc::new(place.map_err(|_| Failure::Overloaded)?);
         let (id, kind, witness) = (prepared.id, prepared.submission.route.kind, prepared.witness.clone());
-        let ledger = Arc::clone(&self.ledger);
-        let clock = self.clock.clone();
-        let force = self.force.clone();
-        let task = self.tasks.spawn(async move {
-            let _place: OwnedSemaphorePermit = place;
-            tokio::select! {
-                biased;
-                result = run(&ledger, &clock, prepared) => Some(result),
-                // Dropping the run closes its entry by what is certain then.
-                () = force.cancelled() => None,
-            }
-        });
+        let running_on = (Arc::clone(&self.ledger), self.clock.clone(), self.force.clone());
+        let task = self.tasks.spawn(async move { run(running_on, prepared, place).await });
         let result = match task.await {
-            Ok(Some(result)) => result?,
-            Ok(None) if witness.maybe_sent() => Err(Failure::ShutdownAfterSend.into()),
-            Ok(None) if witness.accepted() => Err(Failure::ShutdownBeforeSend.into()),
-            Ok(None) => return Err(Failure::Draining.into()),
-            Err(_) if witness.maybe_sent() => Err(Failure::InternalAfterSend.into()),
-            Err(_) if witness.accepted() => Err(Failure::InternalBeforeSend.into()),
+            Ok(result) => result?,
+            Err(_) if witness.accepted() => Err(self.after_panic(kind, &witness).await),
             Err(_) => return Err(Failure::InternalBeforeSend.into()),
         };
-        if kind == Kind::Mutation && result.as_ref().is_err_and(|fault| is_by_guard(fault.failure)) {
-            // The guard wrote the row without waiting; the caller must not hear of it before it is durable.
-            let end = self.ledger.journal().end();
-            self.ledger.journal().durable(end).await.map_err(|_| Failure::NoLedgerRoom)?;
-        }
+        drop(running);
         let elapsed = self.clock.now().saturating_duration_since(started);
         Ok(Completed { id, elapsed, result })
+    }
+
+    /// The guard wrote the row without waiting; a mutation's caller must not hear of it before it is durable.
+    async fn after_panic(&self, kind: Kind, witness: &Witness) -> Fault {
+        let sent = witness.maybe_sent();
+        let failure = if sent { Failure::InternalAfterSend } else { Failure::InternalBeforeSend };
+        if kind == Kind::Mutation {
+            let soon = Deadline::after(self.clock.now(), Duration::from_secs(1));
+            let end = self.ledger.journal().end();
+            if self.ledger.journal().durable_by(end, soon).await.is_err() && sent {
+                return Failure::OutcomeNotDurable.into();
+            }
+        }
+        failure.into()
     }
 
     /// Everything that can be refused without a trace: the id, the frame, the journal's room.
@@ -193,27 +191,37 @@ impl Transactions {
     }
 }
 
-fn is_by_guard(failure: Failure) -> bool {
-    matches!(
-        failure,
-        Failure::ShutdownBeforeSend
-            | Failure::ShutdownAfterSend
-            | Failure::InternalBeforeSend
-            | Failure::InternalAfterSend
-    )
-}
+/// What a transaction's task runs on: the ledger, the clock, and the signal that the drain time is over.
+type RunsOn = (Arc<Ledger>, Clock, CancellationToken);
 
-async fn run(ledger: &Arc<Ledger>, clock: &Clock, prepared: Prepared) -> Result<Result<Record, Fault>, Refusal> {
+async fn run(
+    (ledger, clock, force): RunsOn,
+    prepared: Prepared,
+    place: Arc<OwnedSemaphorePermit>,
+) -> Result<Result<Record, Fault>, Refusal> {
     let Prepared { submission, institution, id, frame, deadline, room, witness } = prepared;
+    let (ledger, clock) = (&ledger, &clock);
     let route = &submission.route;
     let key_hash = submission.idempotency_key.as_ref().map(|key| Sha256::digest(key.as_bytes()).to_vec());
     if route.kind == Kind::Mutation {
         let key_hash = key_hash.clone().ok_or(Failure::IdempotencyKeyMissing)?;
-        claim(ledger, clock, &submission, id, key_hash, deadline).await?;
+        let claiming = claim(ledger, clock, &submission, id, key_hash, deadline, Arc::clone(&place));
+        tokio::select! {
+            claimed = claiming => claimed?,
+            () = force.cancelled() => return Err(Failure::Draining.into()),
+        }
     }
     let facts = facts_of(ledger, clock, &submission, id, key_hash);
-    let mut entry = ledger.accept(facts, room, witness);
-    let result = institution.call(route, &frame, deadline, &mut entry).await;
+    let mut entry = ledger.accept(facts, room, witness.clone());
+    // Only the call can be cut short; its end is recorded in any case, so that row and answer say the same.
+    let result = tokio::select! {
+        biased;
+        result = institution.call(route, &frame, deadline, &mut entry) => result,
+        () = force.cancelled() => {
+            let sent = witness.maybe_sent();
+            Err(if sent { Failure::ShutdownAfterSend } else { Failure::ShutdownBeforeSend }.into())
+        }
+    };
     let (status, proof, code, detail) = match &result {
         Ok(record) => (Status::Success, None, Some(record.text("responseCode")), None),
         Err(Fault { failure, host, .. }) => {
@@ -224,7 +232,7 @@ async fn run(ledger: &Arc<Ledger>, clock: &Clock, prepared: Prepared) -> Result<
             (status, proof, host.as_ref().map(|host| host.code.as_str()), Some(failure.name()))
         }
     };
-    match entry.close(End { status, proof, response_code: code, detail }).await {
+    match entry.close(End { status, proof, response_code: code, detail }, deadline).await {
         Ok(()) => Ok(result),
         // Nothing left: that stays true, whether or not it could be recorded. Everything else must be looked up.
         Err(_) if matches!(proof, Some(Proof::P0 | Proof::P1 | Proof::P2)) => Ok(result),
@@ -240,6 +248,7 @@ async fn claim(
     id: TransactionId,
     key_hash: Vec<u8>,
     deadline: Deadline,
+    place: Arc<OwnedSemaphorePermit>,
 ) -> Result<(), Failure> {
     let claim = Claim {
         client: submission.client.to_string(),
@@ -249,9 +258,13 @@ async fn claim(
         transaction_id: id,
         claimed_at: clock.wall().as_microsecond(),
     };
-    // In a task of its own, because a database call that is dropped half way can spoil its connection.
+    // In a task of its own, because a database call that is dropped half way can spoil its connection. It keeps the
+    // admission place until it ends, so that claims nobody waits for any more can't pile up.
     let ledger = Arc::clone(ledger);
-    let claiming = tokio::spawn(async move { ledger.claim(&claim).await });
+    let claiming = tokio::spawn(async move {
+        let _place = place;
+        ledger.claim(&claim).await
+    });
     match tokio::time::timeout_at(deadline.at(), claiming).await {
         Ok(Ok(Ok(Claimed::Ours))) => Ok(()),
         Ok(Ok(Ok(Claimed::Before(_)))) => Err(Failure::IdempotencyInProgress),

@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::journal::{JournalError, Room};
 use super::row::{Attempt, Closing, Facts, Proof, Row, Status};
 use super::{Ledger, TransactionId};
-use crate::clock::Instant;
+use crate::clock::{Deadline, Instant};
 use crate::routes::Kind;
+
+/// What recording the outcome may take beyond the deadline: a timeout itself is only known when it has passed.
+const SYNC_GRACE: Duration = Duration::from_millis(40);
 
 /// How far a transaction has got, as it can be seen from outside its task, even after that has panicked.
 #[derive(Debug, Clone, Default)]
@@ -71,11 +75,11 @@ impl Entry {
     ///
     /// # Errors
     /// [`JournalError`]; then nothing may be sent.
-    pub async fn intend(&mut self) -> Result<(), JournalError> {
+    pub async fn intend(&mut self, deadline: Deadline) -> Result<(), JournalError> {
         let Some(facts) = self.facts.as_ref().filter(|_| !self.intended) else { return Ok(()) };
         let position = self.ledger.journal.append_intent(facts)?;
         if facts.kind == Kind::Mutation {
-            self.ledger.journal.durable(position).await?;
+            self.ledger.journal.durable_by(position, deadline).await?;
         }
         self.intended = true;
         Ok(())
@@ -96,12 +100,15 @@ impl Entry {
     /// Records how it ended. A mutation's outcome is synced when this returns; an inquiry's is written.
     ///
     /// # Errors
-    /// [`JournalError`]; then the caller must not be told a success.
-    pub async fn close(mut self, end: End<'_>) -> Result<(), JournalError> {
+    /// [`JournalError`]; then the caller must not be told a success. [`JournalError::NotInTime`]: it is written and will be
+    /// in the store, but was not known to be durable a moment after the deadline.
+    pub async fn close(mut self, end: End<'_>, deadline: Deadline) -> Result<(), JournalError> {
         if let Some((kind, position)) = self.write(end)?
             && kind == Kind::Mutation
         {
-            self.ledger.journal.durable(position).await?;
+            let now = self.ledger.clock.now();
+            let grace = Deadline::after(now.max(deadline.at()), SYNC_GRACE);
+            self.ledger.journal.durable_by(position, grace).await?;
         }
         Ok(())
     }

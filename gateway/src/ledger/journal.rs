@@ -20,6 +20,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::id::TransactionId;
 use super::row::{Facts, RECORD_MAX, Row};
+use crate::clock::Deadline;
+use crate::routes::Kind;
 pub use disk::{Disk, FolderDisk, SegmentFile};
 use format::{BATCH_HEADER, PAGE, RECORD_HEADER, Walk, page_from};
 pub use recovery::RecoveryError;
@@ -65,6 +67,9 @@ pub enum JournalError {
     /// The record is larger than a record may be.
     #[error("the record is too large")]
     TooLarge,
+    /// It was written, and is not known to be durable at the deadline.
+    #[error("the journal is not durable in time")]
+    NotInTime,
 }
 
 /// The journal's rules.
@@ -83,6 +88,18 @@ impl Settings {
         page_from((self.limit / 32).clamp(MIB, 32 * MIB))
     }
 }
+
+impl Settings {
+    /// Transactions that may be under way at once, so that each can always record its end: also when a segment has just been
+    /// left and the records of a slow sync move along.
+    #[must_use]
+    pub fn transactions_max(self) -> u64 {
+        self.segment_size() / (2 * ROOM_PER_TRANSACTION)
+    }
+}
+
+/// How often a spare segment is tried for while there is none.
+const SPARE_RETRY: Duration = Duration::from_millis(250);
 
 /// What one transaction may need: two records, each the first of a batch.
 const ROOM_PER_TRANSACTION: u64 = 2 * (RECORD_MAX as u64 + RECORD_HEADER as u64 + BATCH_HEADER as u64 + PAGE);
@@ -191,6 +208,15 @@ impl Journal {
         })
     }
 
+    /// Waits until everything up to a position is durable, or the deadline passes.
+    ///
+    /// # Errors
+    /// [`JournalError::Failed`], [`JournalError::NotInTime`].
+    pub async fn durable_by(&self, position: Position, deadline: Deadline) -> Result<(), JournalError> {
+        let waiting = tokio::time::timeout_at(deadline.at(), self.durable(position));
+        waiting.await.unwrap_or(Err(JournalError::NotInTime))
+    }
+
     /// Waits until everything up to a position is durable.
     ///
     /// # Errors
@@ -249,9 +275,12 @@ impl Journal {
     async fn sync_for_ever(self: Arc<Self>) {
         loop {
             self.keep_spare().await;
+            let has_spare = self.writer().spare.is_some();
             tokio::select! {
                 () = self.dirty.notified() => {}
                 () = self.failed.cancelled() => return,
+                // Without a spare there may be no room, then nothing is written, and nobody would ring: look again.
+                () = tokio::time::sleep(SPARE_RETRY), if !has_spare => continue,
             }
             tokio::select! {
                 () = self.demand.notified() => {}
@@ -281,8 +310,9 @@ impl Journal {
         }
         if let Ok(Ok(())) = synced {
             writer.finish_sync(target);
-            drop(writer);
+            // Under the lock, so that nobody finds everything synced and the mark still behind.
             self.synced.send_replace(target);
+            drop(writer);
         } else {
             // A failed sync is never asked again on that file: it would say yes about pages that are gone.
             tracing::error!("a journal sync failed; going on in a new segment");
@@ -362,28 +392,25 @@ impl Journal {
 
     /// Everything before `position` is in the store: forgets those outcomes and removes segments that nobody needs.
     pub(super) fn shipped(&self, rows: &[Row], position: Position) {
-        let mut gone = Vec::new();
-        {
-            let mut writer = self.writer();
-            for row in rows {
-                if let Some(Live::Closed { .. }) = writer.live.get(&row.facts.id) {
-                    writer.live.remove(&row.facts.id);
-                }
-            }
-            while let Some(number) = writer.removable(position) {
-                writer.segments.pop_front();
-                gone.push(number);
+        let mut writer = self.writer();
+        for row in rows {
+            if let Some(Live::Closed { .. }) = writer.live.get(&row.facts.id) {
+                writer.live.remove(&row.facts.id);
             }
         }
-        for number in gone {
+        // In order, and none when one can't be removed: a hole would look like a lost segment to the next start.
+        while let Some(number) = writer.removable(position) {
             if let Err(error) = self.disk.remove(number) {
                 tracing::warn!(kind = ?error.kind(), "a shipped journal segment cannot be removed");
+                return;
             }
+            writer.segments.pop_front();
         }
     }
 
-    /// A finished transaction that is not in the store yet.
+    /// A finished transaction that is not in the store yet. A mutation's outcome is not seen before it is durable.
     pub(super) fn find(&self, id: TransactionId) -> Option<Row> {
+        let synced = *self.synced.borrow();
         let (file, at, length) = {
             let writer = self.writer();
             let Some(Live::Closed { at, length }) = writer.live.get(&id).copied() else { return None };
@@ -392,7 +419,8 @@ impl Journal {
         };
         let bytes = file.read_at(at.offset, length).ok()?;
         let found = Walk::new(&bytes, at.offset, at.segment).next()?;
-        postcard::from_bytes(found.payload).ok()
+        let row: Row = postcard::from_bytes(found.payload).ok()?;
+        (row.facts.kind == Kind::Inquiry || at < synced).then_some(row)
     }
 
     /// Transactions with an intent and no outcome.

@@ -98,10 +98,10 @@ impl TestGateway {
     }
 
     /// On seams of the test's own.
-    pub(crate) async fn start_on(seams: Seams, overrides: Overrides<'_>) -> Self {
+    pub(crate) async fn start_on(seams: Seams, text: &str, overrides: Overrides<'_>) -> Self {
         start_logging();
         let (simulator, data) = (simulator(Duration::from_millis(300)).await, tempfile::tempdir().unwrap());
-        let config = configure(data.path(), &simulator, &config_text(), overrides);
+        let config = configure(data.path(), &simulator, text, overrides);
         let app = App::assemble(config, seams).await.unwrap();
         Self::serve(app, simulator, data).await
     }

@@ -20,6 +20,8 @@ pub(crate) struct Switches {
     pub(crate) disk_fails: AtomicBool,
     /// The next journal write panics.
     pub(crate) disk_panics: AtomicBool,
+    /// Each sync takes three seconds.
+    pub(crate) disk_is_slow: AtomicBool,
     /// No more segments.
     pub(crate) disk_full: AtomicBool,
     /// What writing to the host does: 0 writes, see [`WRITE_NOTHING`] and [`WRITE_TEN`].
@@ -109,6 +111,9 @@ impl SegmentFile for SwitchedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        if is_on(&self.switches.disk_is_slow) {
+            std::thread::sleep(std::time::Duration::from_secs(3));
+        }
         if is_on(&self.switches.disk_fails) { Err(io::Error::other("switched off")) } else { self.inner.sync() }
     }
 }

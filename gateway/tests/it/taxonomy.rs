@@ -62,7 +62,8 @@ async fn quick(more: &[(&str, &str)]) -> TestGateway {
 
 async fn quick_on_switches(switches: &Arc<Switches>) -> (TestGateway, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let gateway = TestGateway::start_on(switched(&folder.path().join("journal"), switches), &QUICK).await;
+    let gateway =
+        TestGateway::start_on(switched(&folder.path().join("journal"), switches), &quick_text(), &QUICK).await;
     (gateway, folder)
 }
 
@@ -358,6 +359,38 @@ async fn an_outcome_that_cannot_be_written_is_in_doubt_and_the_process_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_mutation_that_is_at_the_host_when_the_journal_fails_is_in_doubt_and_never_called_unsent() {
+    let switches = Arc::new(Switches::default());
+    let (gateway, _folder) = quick_on_switches(&switches).await;
+    gateway.fault("0600", Fault::Stall, 1.0);
+    let mut sent = gateway.client().await;
+    sent.send(&request(Kind::Mutation, "1").replacen("/api/gateway/", "/api/patient/", 1)).await;
+    eventually("it was sent", async || gateway.simulator.host().counters().requests.contains_key("0600")).await;
+    let mut other = gateway.client().await;
+    Switches::set(&switches.disk_fails);
+    other.call(&request(Kind::Inquiry, "1")).await;
+    let answer = sent.read().await.unwrap();
+    assert_eq!((answer.status, answer.code()), (504, "RESULT_UNKNOWN".to_owned()), "{}", answer.text);
+    assert!(!answer.transaction_id().is_empty());
+    assert!(gateway.serving.await.unwrap().is_err(), "the process must stop");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_does_not_sync_in_time_keeps_the_deadline_and_sends_no_mutation() {
+    let switches = Arc::new(Switches::default());
+    let (gateway, _folder) = quick_on_switches(&switches).await;
+    assert_eq!(gateway.call(&request(Kind::Mutation, "1")).await.status, 200);
+    Switches::set(&switches.disk_is_slow);
+    let began = std::time::Instant::now();
+    let answer = gateway.call(&request(Kind::Mutation, "1")).await;
+    assert_eq!((answer.status, answer.code()), (503, "DEADLINE_BEFORE_SEND".to_owned()), "{}", answer.text);
+    // The deadline is 1.2 s and a sync takes 3 s.
+    assert!(began.elapsed() < Duration::from_millis(2_000), "{:?}", began.elapsed());
+    assert_eq!(gateway.call(&request(Kind::Inquiry, "1")).await.status, 200, "inquiries don't wait for syncs");
+    assert_eq!(gateway.simulator.host().counters().requests["0600"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn shutdown_ends_what_does_not_end_in_time() {
     for kind in BOTH {
         let text = config_text();
@@ -469,8 +502,9 @@ async fn without_journal_room_nothing_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let seams = seams::switched(&folder.path().join("journal"), &switches);
     // Segments of 1 MiB hold the promises of some eighty transactions.
-    let overrides: Vec<_> = QUICK.iter().copied().chain([("LEDGER__JOURNAL_LIMIT", "16MiB")]).collect();
-    let gateway = TestGateway::start_on(seams, &overrides).await;
+    let overrides: Vec<_> =
+        QUICK.iter().copied().chain([("LEDGER__JOURNAL_LIMIT", "16MiB"), ("SERVER__ADMISSION_MAX", "40")]).collect();
+    let gateway = TestGateway::start_on(seams, &quick_text(), &overrides).await;
     eventually("the spare segment is there", async || {
         std::fs::read_dir(folder.path().join("journal")).unwrap().count() == 2
     })

@@ -66,6 +66,7 @@ impl FolderDisk {
     /// Those of the file system.
     pub fn new(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
+        crate::ledger::sync_folder_of(folder)?;
         Ok(Self { folder: folder.to_owned() })
     }
 

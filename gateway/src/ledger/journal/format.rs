@@ -177,7 +177,12 @@ impl<'a> Iterator for Walk<'a> {
         loop {
             let on_page = self.at.is_multiple_of(PAGE);
             let rest = self.rest(self.at);
-            if on_page && parse_batch_header(rest, self.number).is_some() {
+            let mark = if on_page { parse_batch_header(rest, self.number) } else { None };
+            if mark.is_some_and(|mark| mark > self.good) {
+                // It says that more was durable than has been read: there is a hole before it, not an end.
+                return None;
+            }
+            if mark.is_some() {
                 self.at += u64::try_from(BATCH_HEADER).unwrap_or_default();
                 continue;
             }

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::format::{Header, PAGE, RECORD_HEADER, Walk};
-use super::writer::{Live, Segment, Writer};
+use super::writer::{Kept, Live, Segment, Writer};
 use super::{Disk, Journal, Position, RecordKind, Settings};
 use crate::ledger::id::TransactionId;
 use crate::ledger::row::{Facts, Row};
@@ -54,15 +54,18 @@ struct Scan {
     closed: HashMap<TransactionId, (Position, usize)>,
 }
 
-struct Loaded {
+/// A segment that was used, and what its header says.
+struct Used {
     header: Header,
     segment: Segment,
-    bytes: Vec<u8>,
 }
 
 impl Journal {
     /// Reads what is there and goes on in a new segment. `shipped` gives the place up to which the store has the rows
     /// of this journal.
+    ///
+    /// What the last segment holds behind its own durable mark is written again into the new one: the sync that should
+    /// have covered it may have failed, and asking for it again would be answered with yes.
     ///
     /// # Errors
     /// [`RecoveryError`].
@@ -73,22 +76,31 @@ impl Journal {
         shipped: impl FnOnce([u8; 16]) -> Position,
     ) -> Result<Recovered, RecoveryError> {
         let numbers = disk.list()?;
-        let loaded = load(&*disk, &numbers)?;
-        let journal = loaded.first().map_or(new_id, |first| first.header.journal);
+        let used = find_used(&*disk, &numbers)?;
+        let journal = used.first().map_or(new_id, |first| first.header.journal);
         let shipped = shipped(journal);
-        let mut scan = Scan::default();
-        let mut segments = VecDeque::new();
-        for (index, Loaded { header, segment, bytes }) in loaded.iter().enumerate() {
+        let (mut scan, mut segments, mut unsynced) = (Scan::default(), VecDeque::new(), Vec::new());
+        for (index, Used { header, segment }) in used.iter().enumerate() {
             if header.journal != journal {
                 return Err(RecoveryError::Foreign { segment: header.number });
             }
-            let claimed = loaded.get(index + 1).filter(|next| next.header.predecessor == header.number);
-            let end = scan.read(header.number, bytes, claimed.map(|next| next.header.predecessor_end), shipped)?;
+            // One at a time: the whole journal may be larger than the memory.
+            let bytes = read_whole(segment)?;
+            let end = match used.get(index + 1).map(|next| next.header) {
+                Some(next) if next.predecessor == header.number => {
+                    scan.read(header.number, &bytes, Some(next.predecessor_end), shipped)?
+                }
+                // Its successor was lost before its first sync, and with it the word how much counts. All that reads does:
+                // what was not durable here was written again behind, and a record that is met twice says the same.
+                Some(_) => scan.read(header.number, &bytes, None, shipped)?,
+                None => {
+                    scan.read(header.number, &bytes, None, shipped)?;
+                    let mark = durable_mark(&bytes, header.number);
+                    unsynced = records_behind(&bytes, header.number, mark)?;
+                    mark
+                }
+            };
             segments.push_back(Segment { end, ..segment.clone() });
-        }
-        if let Some(last) = segments.back() {
-            // The next header will call this much valid, so it must be durable first.
-            last.file.sync()?;
         }
         let synced =
             segments.back().map_or(Position::default(), |last| Position { segment: last.number, offset: last.end });
@@ -109,17 +121,19 @@ impl Journal {
             synced_upto: synced.offset,
             spare: None,
             syncing: Vec::new(),
-            unsynced: Vec::new(),
+            unsynced,
             reserved: 0,
             live,
         };
         writer.switch(&*disk, settings.segment_size())?;
+        let dirty = Notify::new();
+        dirty.notify_one();
         let journal = Journal {
             disk,
             settings,
             writer: std::sync::Mutex::new(writer),
             synced: watch::Sender::new(synced),
-            dirty: Notify::new(),
+            dirty,
             demand: Notify::new(),
             failed: CancellationToken::new(),
         };
@@ -128,40 +142,65 @@ impl Journal {
     }
 }
 
-/// Opens every segment that was ever used, in order; one that was only prepared is removed.
-fn load(disk: &dyn Disk, numbers: &[u64]) -> Result<Vec<Loaded>, RecoveryError> {
-    let mut loaded: Vec<Loaded> = Vec::new();
+fn read_whole(segment: &Segment) -> io::Result<Vec<u8>> {
+    segment.file.read_at(0, usize::try_from(u32::MAX).unwrap_or(usize::MAX).min(1 << 30))
+}
+
+fn body(bytes: &[u8]) -> &[u8] {
+    bytes.get(usize::try_from(PAGE).unwrap_or_default()..).unwrap_or_default()
+}
+
+/// How much of a segment its own batch headers call durable.
+fn durable_mark(bytes: &[u8], number: u64) -> u64 {
+    Walk::new(body(bytes), PAGE, number).durable_mark_from(PAGE).unwrap_or(PAGE)
+}
+
+/// The records of a segment that its headers do not call durable.
+fn records_behind(bytes: &[u8], number: u64, mark: u64) -> Result<Vec<Kept>, RecoveryError> {
+    let mut kept = Vec::new();
+    for found in Walk::new(body(bytes), PAGE, number).filter(|found| found.start >= mark) {
+        let corrupt = |_| RecoveryError::Corrupt { segment: number, offset: found.start };
+        let id = match found.kind {
+            RecordKind::Intent => postcard::from_bytes::<Facts>(found.payload).map_err(corrupt)?.id,
+            RecordKind::Outcome => postcard::from_bytes::<Row>(found.payload).map_err(corrupt)?.facts.id,
+        };
+        kept.push(Kept { id, kind: found.kind, payload: found.payload.to_vec() });
+    }
+    Ok(kept)
+}
+
+/// Every segment that was ever used, in order. Those that were only prepared are removed, once all is known to be well.
+fn find_used(disk: &dyn Disk, numbers: &[u64]) -> Result<Vec<Used>, RecoveryError> {
+    let (mut used, mut prepared): (Vec<Used>, Vec<u64>) = (Vec::new(), Vec::new());
     for number in numbers {
         let file = disk.open(*number)?;
-        let bytes = file.read_at(0, usize::try_from(u32::MAX).unwrap_or(usize::MAX).min(1 << 30))?;
-        match Header::parse(&bytes).filter(|header| header.number == *number) {
-            Some(header) => {
-                let segment = Segment { number: *number, file, end: PAGE };
-                loaded.push(Loaded { header, segment, bytes });
+        let head = file.read_at(0, usize::try_from(PAGE).unwrap_or_default())?;
+        let segment = Segment { number: *number, file, end: PAGE };
+        match Header::parse(&head).filter(|header| header.number == *number) {
+            Some(header) => used.push(Used { header, segment }),
+            None if durable_mark(&read_whole(&segment)?, *number) > PAGE => {
+                return Err(RecoveryError::Corrupt { segment: *number, offset: 0 });
             }
-            None => {
-                let body = bytes.get(usize::try_from(PAGE).unwrap_or_default()..).unwrap_or_default();
-                let mark = Walk::new(body, PAGE, *number).durable_mark_from(PAGE);
-                if mark.is_some_and(|mark| mark > PAGE) {
-                    return Err(RecoveryError::Corrupt { segment: *number, offset: 0 });
-                }
-                disk.remove(*number)?;
-            }
+            None => prepared.push(*number),
         }
     }
-    // A successor that names a segment of which no header reads: that one had been in use.
-    for pair in loaded.windows(2) {
-        if let [before, after] = pair
-            && after.header.predecessor != before.header.number
+    for pair in used.windows(2) {
+        // A predecessor that is gone had been in use, unless nothing of it counts.
+        if let [before, Used { header: after, .. }] = pair
+            && after.predecessor != before.header.number
+            && after.predecessor_end > PAGE
         {
-            return Err(RecoveryError::Corrupt { segment: after.header.predecessor, offset: 0 });
+            return Err(RecoveryError::Corrupt { segment: after.predecessor, offset: 0 });
         }
     }
-    Ok(loaded)
+    for number in prepared {
+        disk.remove(number)?;
+    }
+    Ok(used)
 }
 
 impl Scan {
-    /// Reads one segment and returns how much of it counts.
+    /// Reads one segment and returns how much of it reads: all that counts, or the start is refused.
     fn read(
         &mut self,
         number: u64,
@@ -170,17 +209,13 @@ impl Scan {
         shipped: Position,
     ) -> Result<u64, RecoveryError> {
         let whole = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let upto = claimed.unwrap_or(whole).min(whole);
-        let body = bytes
-            .get(usize::try_from(PAGE).unwrap_or_default()..usize::try_from(upto).unwrap_or(usize::MAX))
-            .unwrap_or_default();
-        let mut walk = Walk::new(body, PAGE, number);
+        let upto = usize::try_from(claimed.unwrap_or(whole).min(whole)).unwrap_or(usize::MAX);
+        let mut walk = Walk::new(body(bytes.get(..upto).unwrap_or_default()), PAGE, number);
         let corrupt = |offset| RecoveryError::Corrupt { segment: number, offset };
         for found in &mut walk {
             match found.kind {
                 RecordKind::Intent => {
                     let facts: Facts = postcard::from_bytes(found.payload).map_err(|_| corrupt(found.start))?;
-                    // Rewritten by a switch after its outcome? A switch keeps the order, so an outcome comes later.
                     self.open.insert(facts.id, (facts, number));
                 }
                 RecordKind::Outcome => {
@@ -194,10 +229,7 @@ impl Scan {
             }
         }
         let good = walk.good;
-        let mark = match claimed {
-            Some(claimed) => claimed,
-            None => walk.durable_mark_from(good).unwrap_or_default(),
-        };
+        let mark = claimed.unwrap_or_else(|| walk.durable_mark_from(good).unwrap_or_default());
         if mark > good { Err(corrupt(good)) } else { Ok(good) }
     }
 }

@@ -248,6 +248,72 @@ async fn damage_to_what_was_durable_refuses_the_start_and_says_where() {
     assert!(found(&disk).is_ok());
 }
 
+/// Every way to destroy a durable record in place that leaves the rest of the segment readable.
+#[tokio::test]
+async fn a_hole_in_what_was_durable_is_corruption_and_never_stepped_over() {
+    let disk = Arc::new(MemoryDisk::default());
+    let (journal, syncer) = start(&disk);
+    let ends: Vec<_> = (0..4).map(|serial| journal.append_outcome(&row(serial)).unwrap().offset).collect();
+    let last = Position { segment: journal.end().segment, offset: ends[3] };
+    journal.durable(last).await.unwrap();
+    let behind = journal.append_outcome(&row(9)).unwrap();
+    journal.durable(behind).await.unwrap();
+    syncer.abort();
+    assert_eq!(found(&disk.copy()).unwrap().0, [0, 1, 2, 3, 9]);
+    let (second, third) = (usize::try_from(ends[0]).unwrap(), usize::try_from(ends[1]).unwrap());
+    let page_end = second.next_multiple_of(4_096);
+    for (what, hole) in [("a length", second..second + 4), ("a record", second..third), ("the rest", second..page_end)]
+    {
+        let damaged = disk.copy();
+        {
+            let files = damaged.files.lock().unwrap();
+            files[&last.segment].cache.lock().unwrap()[hole].fill(0);
+        }
+        assert!(matches!(found(&damaged), Err(RecoveryError::Corrupt { .. })), "{what} is gone and nobody noticed");
+    }
+}
+
+#[tokio::test]
+async fn what_a_failed_sync_left_in_the_cache_is_written_again_by_the_next_start() {
+    let disk = Arc::new(MemoryDisk::default());
+    let (journal, syncer) = start(&disk);
+    let first = journal.append_outcome(&row(0)).unwrap();
+    journal.durable(first).await.unwrap();
+    // The sync fails and no other segment can be made: the process stops. Its pages are still in the cache.
+    disk.full.store(true, Ordering::Relaxed);
+    disk.sync_fails.store(u64::MAX, Ordering::Relaxed);
+    journal.writer().spare = None;
+    let lost = journal.append_outcome(&row(1)).unwrap();
+    assert!(journal.durable(lost).await.is_err());
+    syncer.abort();
+    disk.full.store(false, Ordering::Relaxed);
+    disk.sync_fails.store(0, Ordering::Relaxed);
+    let (journal, syncer) = start(&disk);
+    let end = journal.append_outcome(&row(2)).unwrap();
+    journal.durable(end).await.unwrap();
+    syncer.abort();
+    // Now the old file's pages, which were marked clean, are gone.
+    let old = Arc::clone(&disk.files.lock().unwrap()[&first.segment]);
+    old.cache.lock().unwrap()[usize::try_from(page_from(first.offset)).unwrap()..].fill(0);
+    assert_eq!(found(&disk).unwrap().0, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn two_failed_syncs_in_a_row_and_a_power_cut_lose_nothing() {
+    let disk = Arc::new(MemoryDisk::default());
+    let (journal, syncer) = start(&disk);
+    let first = journal.append_outcome(&row(0)).unwrap();
+    journal.durable(first).await.unwrap();
+    disk.sync_fails.store(2, Ordering::Relaxed);
+    let second = journal.append_outcome(&row(1)).unwrap();
+    journal.durable(second).await.unwrap();
+    assert!(journal.end().segment >= first.segment + 2);
+    syncer.abort();
+    disk.lose_power(|| false);
+    assert_eq!(found(&disk).unwrap().0, [0, 1]);
+    assert_eq!(found(&disk).unwrap().0, [0, 1], "and again");
+}
+
 #[tokio::test]
 async fn after_a_failed_sync_all_since_the_last_good_one_is_durable_in_a_new_segment() {
     let disk = Arc::new(MemoryDisk::default());
@@ -294,6 +360,19 @@ async fn with_the_disk_full_new_transactions_are_refused_and_those_under_way_rec
     }
     assert!(matches!(journal.reserve(), Err(JournalError::NoRoom)));
     assert_eq!(found(&disk.copy()).unwrap().0.len(), rooms.len());
+    rooms.clear();
+    for serial in 1_000.. {
+        let Ok(_room) = journal.reserve() else { break };
+        journal.durable(journal.append_outcome(&row(serial)).unwrap()).await.unwrap();
+    }
+    disk.full.store(false, Ordering::Relaxed);
+    for _ in 0..500 {
+        if journal.reserve().is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("there is space again, and the journal does not notice");
 }
 
 #[tokio::test]

@@ -138,7 +138,10 @@ impl Writer {
             format::push_record(next.number, record.kind, &record.payload, &mut bytes);
             places.push((record.id, record.kind, at, record.payload.len() + RECORD_HEADER));
         }
-        next.file.write_at(&bytes, 0)?;
+        // The header last: it is what makes the old segment's rest not count.
+        let (head, body) = bytes.split_at_checked(usize::try_from(PAGE).unwrap_or_default()).unwrap_or((&bytes, &[]));
+        next.file.write_at(body, PAGE)?;
+        next.file.write_at(head, 0)?;
         for (id, kind, at, length) in places {
             self.note(id, kind, at, length);
         }
