@@ -1,7 +1,7 @@
 //! Fixed-length bank messages (전문) as data: bytes to records and back.
 //!
 //! This crate is pure: no clock, no sockets, no runtime. A message is described by a [`Layout`], a TOML file; a
-//! [`Catalog`] holds a folder of them. [`encode`] and [`decode`] fail closed: a character, a number or a byte that
+//! [`Catalog`] holds a folder of them. [`encode()`] and [`decode()`] fail closed: a character, a number or a byte that
 //! does not fit is an error which names the field and the rule, never the value.
 
 mod catalog;

@@ -172,7 +172,7 @@ async fn call(
     let body = response.into_body().collect().await?.to_bytes();
     let code = serde_json::from_slice::<serde_json::Value>(&body)
         .ok()
-        .and_then(|body| body["code"].as_str().map(str::to_owned));
+        .and_then(|body| body.get("code")?.as_str().map(str::to_owned));
     Ok(code.map_or_else(|| status.as_u16().to_string(), |code| format!("{} {code}", status.as_u16())))
 }
 

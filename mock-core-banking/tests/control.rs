@@ -1,5 +1,5 @@
 //! The control port, over HTTP, as anybody outside uses it; and what the bank does on its wire.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test stops at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! The codec's tests against bytes that another encoder made, and against generated ones.
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test stops at the first surprise")]
 
 mod framing;
 mod golden;

@@ -285,11 +285,7 @@ impl Reader<'_> {
 
     pub(super) fn bytes(&mut self, name: &str, least: u64) -> u64 {
         let text = self.text(name);
-        let units = [("KiB", 1_024), ("MiB", 1_048_576), ("GiB", 1_073_741_824), ("", 1)];
-        let read = units
-            .into_iter()
-            .find_map(|(unit, factor)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(factor));
-        match read {
+        match with_unit(&text, &[("KiB", 1_024), ("MiB", 1_048_576), ("GiB", 1_073_741_824), ("", 1)]) {
             Some(bytes) if bytes >= least => bytes,
             _ => {
                 self.refuse(name, format!("`{name}` must be bytes such as 16KiB, at least {least}"));
@@ -301,11 +297,7 @@ impl Reader<'_> {
     /// A time that is longer than zero.
     pub(super) fn time(&mut self, name: &str) -> Duration {
         let text = self.text(name);
-        let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
-        let read = units
-            .into_iter()
-            .find_map(|(unit, factor)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(factor));
-        match read {
+        match with_unit(&text, &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)]) {
             Some(milliseconds) if (1..=86_400_000).contains(&milliseconds) => Duration::from_millis(milliseconds),
             _ => {
                 self.refuse(name, format!("`{name}` must be a time such as 200ms, 5s or 2m, from 1ms to 24h"));
@@ -342,6 +334,11 @@ impl Reader<'_> {
         }
         text
     }
+}
+
+/// A whole number with the first unit that fits, in the smallest unit.
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    units.iter().find_map(|(unit, factor)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*factor))
 }
 
 pub(super) fn is_word(text: &str) -> bool {

@@ -1,7 +1,7 @@
 //! How often a client may call: a token bucket for each client, in memory.
 //!
 //! It is the generic cell rate algorithm: one number, the time at which the bucket will be full again. Pure in
-//! [`decide`]; the shell swaps the number atomically, so there is no lock.
+//! `decide`; the shell swaps the number atomically, so there is no lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,6 +11,7 @@ mod contract;
 mod documents;
 mod drill;
 mod edge;
+mod fault_accounts;
 mod harness;
 mod kill;
 mod ledger_routes;
