@@ -7,7 +7,9 @@
 
 mod disk;
 mod format;
+mod reading;
 mod recovery;
+mod syncer;
 mod writer;
 
 use std::io;
@@ -16,16 +18,14 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::id::TransactionId;
 use super::row::{Facts, RECORD_MAX, Row};
 use crate::clock::Deadline;
-use crate::routes::Kind;
 pub use disk::{Disk, FolderDisk, SegmentFile};
-use format::{BATCH_HEADER, PAGE, RECORD_HEADER, Walk, page_from};
+use format::{BATCH_HEADER, PAGE, RECORD_HEADER, page_from};
 pub use recovery::RecoveryError;
-use writer::{Kept, Live, Segment, Writer};
+use writer::{Kept, Live, Writer};
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,9 +97,6 @@ impl Settings {
         self.segment_size() / (2 * ROOM_PER_TRANSACTION)
     }
 }
-
-/// How often a spare segment is tried for while there is none.
-const SPARE_RETRY: Duration = Duration::from_millis(250);
 
 /// What one transaction may need: two records, each the first of a batch.
 const ROOM_PER_TRANSACTION: u64 = 2 * (RECORD_MAX as u64 + RECORD_HEADER as u64 + BATCH_HEADER as u64 + PAGE);
@@ -261,166 +258,6 @@ impl Journal {
     #[must_use]
     pub fn id(&self) -> [u8; 16] {
         self.writer().journal
-    }
-
-    /// Syncs what has gathered whenever there is something; ends when the journal has failed. Should the task itself
-    /// die, the journal has failed: nobody would ever hear of a sync again.
-    pub async fn run_syncer(self: Arc<Self>) {
-        let syncing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&self).sync_for_ever()));
-        if syncing.await.is_err_and(|error| error.is_panic()) {
-            self.failed.cancel();
-        }
-    }
-
-    async fn sync_for_ever(self: Arc<Self>) {
-        loop {
-            self.keep_spare().await;
-            let has_spare = self.writer().spare.is_some();
-            tokio::select! {
-                () = self.dirty.notified() => {}
-                () = self.failed.cancelled() => return,
-                // Without a spare there may be no room, then nothing is written, and nobody would ring: look again.
-                () = tokio::time::sleep(SPARE_RETRY), if !has_spare => continue,
-            }
-            tokio::select! {
-                () = self.demand.notified() => {}
-                () = tokio::time::sleep(self.settings.sync_interval) => {}
-            }
-            self.sync_once().await;
-        }
-    }
-
-    /// Syncs what was written so far, in its turn.
-    async fn sync_once(self: &Arc<Self>) {
-        let (file, target) = {
-            let mut writer = self.writer();
-            let target = writer.end();
-            writer.begin_sync();
-            let Some(segment) = writer.segments.back() else { return };
-            (Arc::clone(&segment.file), target)
-        };
-        let synced = tokio::task::spawn_blocking(move || file.sync()).await;
-        let mut writer = self.writer();
-        if writer.end().segment != target.segment {
-            // A switch came between: all of it was written again, and the next sync covers it.
-            drop(writer);
-            self.demand.notify_one();
-            self.dirty.notify_one();
-            return;
-        }
-        if let Ok(Ok(())) = synced {
-            writer.finish_sync(target);
-            // Under the lock, so that nobody finds everything synced and the mark still behind.
-            self.synced.send_replace(target);
-            drop(writer);
-        } else {
-            // A failed sync is never asked again on that file: it would say yes about pages that are gone.
-            tracing::error!("a journal sync failed; going on in a new segment");
-            if self.switch_segment(&mut writer).is_ok() {
-                drop(writer);
-                self.demand.notify_one();
-                self.dirty.notify_one();
-            }
-        }
-    }
-
-    /// Keeps one segment ready, as long as the limit allows.
-    async fn keep_spare(self: &Arc<Self>) {
-        let size = self.settings.segment_size();
-        let number = {
-            let mut writer = self.writer();
-            let count = u64::try_from(writer.segments.len()).unwrap_or(u64::MAX);
-            if writer.spare.is_some() || (count + 1).saturating_mul(size) > self.settings.limit {
-                return;
-            }
-            writer.take_number()
-        };
-        let disk = Arc::clone(&self.disk);
-        let created = tokio::task::spawn_blocking(move || disk.create(number, size)).await;
-        match created {
-            Ok(Ok(file)) => {
-                let mut writer = self.writer();
-                if number > writer.end().segment {
-                    writer.spare = Some(Segment { number, file, end: PAGE });
-                } else {
-                    // A switch could not wait and made a later one: this one would be out of order.
-                    drop(writer);
-                    drop(self.disk.remove(number));
-                }
-            }
-            Ok(Err(error)) => tracing::warn!(kind = ?error.kind(), "no room for a spare journal segment"),
-            Err(_) => {}
-        }
-    }
-
-    /// The outcomes from a position on, as far as they are durable, at most about a mebibyte of them; and where to go on.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub(super) fn outcomes_from(&self, from: Position) -> io::Result<(Vec<Row>, Position)> {
-        const CHUNK: u64 = 1_048_576;
-        let synced = *self.synced.borrow();
-        let (segment, next) = {
-            let writer = self.writer();
-            let mut rest = writer.segments.iter().skip_while(|segment| segment.number < from.segment);
-            (rest.next().cloned(), rest.next().map(|segment| segment.number))
-        };
-        let Some(segment) = segment else { return Ok((Vec::new(), from)) };
-        let start = if segment.number == from.segment { from.offset.max(PAGE) } else { PAGE };
-        let end = if segment.number == synced.segment { synced.offset } else { segment.end };
-        let here = Position { segment: segment.number, offset: start };
-        if segment.number > synced.segment || start >= end {
-            let behind = next.filter(|_| segment.number < synced.segment);
-            return Ok((Vec::new(), behind.map_or(here, |segment| Position { segment, offset: PAGE })));
-        }
-        let length = usize::try_from((end - start).min(CHUNK)).unwrap_or(usize::MAX);
-        let bytes = segment.file.read_at(start, length)?;
-        let mut walk = Walk::new(&bytes, start, segment.number);
-        let mut rows = Vec::new();
-        for found in &mut walk {
-            if found.kind == RecordKind::Outcome {
-                rows.push(postcard::from_bytes(found.payload).map_err(io::Error::other)?);
-            }
-        }
-        let whole = start + u64::try_from(length).unwrap_or(u64::MAX) >= end;
-        if walk.good == start || (whole && walk.good != end) {
-            // What is durable must read back; passing over it would lose rows.
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a durable journal record does not read back"));
-        }
-        Ok((rows, Position { segment: segment.number, offset: walk.good }))
-    }
-
-    /// Everything before `position` is in the store: forgets those outcomes and removes segments that nobody needs.
-    pub(super) fn shipped(&self, rows: &[Row], position: Position) {
-        let mut writer = self.writer();
-        for row in rows {
-            if let Some(Live::Closed { .. }) = writer.live.get(&row.facts.id) {
-                writer.live.remove(&row.facts.id);
-            }
-        }
-        // In order, and none when one can't be removed: a hole would look like a lost segment to the next start.
-        while let Some(number) = writer.removable(position) {
-            if let Err(error) = self.disk.remove(number) {
-                tracing::warn!(kind = ?error.kind(), "a shipped journal segment cannot be removed");
-                return;
-            }
-            writer.segments.pop_front();
-        }
-    }
-
-    /// A finished transaction that is not in the store yet. A mutation's outcome is not seen before it is durable.
-    pub(super) fn find(&self, id: TransactionId) -> Option<Row> {
-        let synced = *self.synced.borrow();
-        let (file, at, length) = {
-            let writer = self.writer();
-            let Some(Live::Closed { at, length }) = writer.live.get(&id).copied() else { return None };
-            let segment = writer.segments.iter().find(|segment| segment.number == at.segment)?;
-            (Arc::clone(&segment.file), at, length)
-        };
-        let bytes = file.read_at(at.offset, length).ok()?;
-        let found = Walk::new(&bytes, at.offset, at.segment).next()?;
-        let row: Row = postcard::from_bytes(found.payload).ok()?;
-        (row.facts.kind == Kind::Inquiry || at < synced).then_some(row)
     }
 
     /// Transactions with an intent and no outcome.

@@ -1,0 +1,187 @@
+//! The parts of a configuration that come in numbers: institutions, routes, keys; and the rules between them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use codec::{Catalog, Framing, LengthForm, LengthPrefix};
+
+use super::InstitutionConfig;
+use super::document::{Document, Reader, is_word};
+use crate::filters::auth::{Client, Role};
+use crate::resilience::Retry;
+use crate::routes::{HostCodes, Kind, Route, RouteParts, RouteTable};
+use crate::{breaker, pool};
+
+pub(super) fn read_institutions(document: &mut Document) -> BTreeMap<String, InstitutionConfig> {
+    let mut institutions = BTreeMap::new();
+    for index in document.entries("institution") {
+        let mut reader = document.reader(index);
+        let name = reader.name();
+        if !is_word(&name) {
+            reader.refuse("", "an institution's name must be 1 to 64 of A-Z, a-z, 0-9, dot, hyphen, underscore");
+        }
+        let institution = InstitutionConfig {
+            address: reader.address("address"),
+            framing: read_framing(&mut reader),
+            pool: pool::Settings {
+                connections_max: reader.size("connections_max", 1..=10_000),
+                borrow_wait: reader.time("borrow_wait"),
+                connect_timeout: reader.time("connect_timeout"),
+                idle_ttl: reader.time("idle_ttl"),
+                life_max: reader.time("life_max"),
+            },
+            breaker: breaker::Settings {
+                failures: u32::try_from(reader.count("breaker_failures", 1..=100_000)).unwrap_or(u32::MAX),
+                open: reader.time("breaker_open"),
+                open_max: reader.time("breaker_open_max"),
+                probes_max: u32::try_from(reader.count("probes_max", 1..=1_000)).unwrap_or(u32::MAX),
+                probe_timeout: reader.time("probe_timeout"),
+            },
+            retry: Retry {
+                retries: u32::try_from(reader.count("retries", 0..=10)).unwrap_or_default(),
+                wait_min: reader.time("retry_wait_min"),
+                wait_max: reader.time("retry_wait_max"),
+            },
+            codes: HostCodes {
+                success: reader.list("codes_success"),
+                declined: reader.list("codes_declined"),
+                not_processed: reader.list("codes_not_processed"),
+            },
+            place: reader.place_of("connect_timeout"),
+        };
+        let codes = &institution.codes;
+        let mut all: Vec<_> = codes.success.iter().chain(&codes.declined).chain(&codes.not_processed).collect();
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        if all.len() < count {
+            reader.refuse("codes_declined", "a response code has two meanings");
+        }
+        if institution.breaker.open_max < institution.breaker.open {
+            reader.refuse("breaker_open_max", "`breaker_open_max` is shorter than `breaker_open`");
+        }
+        institutions.insert(name, institution);
+    }
+    institutions
+}
+
+fn read_framing(reader: &mut Reader<'_>) -> Framing {
+    if reader.text("framing") == "fixed" {
+        let request = reader.size("request_length", 1..=65_535);
+        return Framing::Fixed { request, reply: reader.size("reply_length", 1..=65_535) };
+    }
+    let form = match reader.text("length_form").as_str() {
+        "binary-16" => LengthForm::BigEndian16,
+        "binary-32" => LengthForm::BigEndian32,
+        _ => LengthForm::AsciiDigits(reader.size("length_digits", 2..=8)),
+    };
+    Framing::LengthPrefixed(LengthPrefix {
+        form,
+        counts_itself: reader.flag("length_counts_itself"),
+        body_max: usize::try_from(reader.bytes("body_max", 1)).unwrap_or(usize::MAX),
+    })
+}
+
+pub(super) fn read_routes(
+    document: &mut Document,
+    catalog: &Catalog,
+    institutions: &BTreeMap<String, InstitutionConfig>,
+) -> RouteTable {
+    let mut table = RouteTable::default();
+    let mut names = Vec::new();
+    for index in document.entries("route") {
+        let mut reader = document.reader(index);
+        let name = reader.word("name");
+        if names.contains(&name) {
+            reader.refuse("name", format!("two routes are named `{name}`"));
+        }
+        names.push(name.clone());
+        let (institution_name, deadline) = (reader.word("institution"), reader.time("deadline"));
+        let institution = institutions.get(&institution_name);
+        if institution.is_none() {
+            reader.refuse("institution", format!("there is no institution `{institution_name}`"));
+        }
+        let mut layout = |key: &str| {
+            let name = reader.text(key);
+            let layout = catalog.get(&name).cloned();
+            if layout.is_none() && !name.is_empty() {
+                reader.refuse(key, format!("there is no layout `{name}`"));
+            }
+            layout
+        };
+        let (request, reply) = (layout("request"), layout("reply"));
+        let kind = if reader.text("kind") == "mutation" { Kind::Mutation } else { Kind::Inquiry };
+        let (tx_code, paths) = (reader.word("tx_code"), reader.list("paths"));
+        if paths.is_empty() || !paths.iter().all(|path| path.starts_with("/api/")) {
+            reader.refuse("paths", "every path must start with /api/, and there must be one");
+        }
+        let ledger = ["account", "counter_account", "amount"].map(|key| reader.maybe(key));
+        let (Some(institution), Some(request), Some(reply)) = (institution, request, reply) else { continue };
+        check_lengths(&mut reader, institution.framing, &request, &reply);
+        if institution.pool.connect_timeout >= deadline {
+            // Else a black hole ends every call by its deadline, which is ours, and the circuit never opens.
+            let message = format!("the deadline must be longer than the connect_timeout at {}", institution.place);
+            reader.refuse("deadline", message);
+        }
+        if institution.breaker.probe_timeout <= deadline {
+            // Else a probe that is only slow is given up each time, and a healthy host never becomes CLOSED.
+            reader.refuse("deadline", "the institution's probe_timeout must be longer than the deadline");
+        }
+        let codes = institution.codes.clone();
+        let parts =
+            RouteParts { name, tx_code, kind, institution: institution_name, request, reply, ledger, codes, deadline };
+        match Route::new(parts) {
+            Ok(route) => {
+                if let Err(taken) = table.add(&paths, &Arc::new(route)) {
+                    reader.refuse("paths", taken.to_string());
+                }
+            }
+            Err(faults) => faults.into_iter().for_each(|fault| reader.refuse("", fault)),
+        }
+    }
+    table
+}
+
+fn check_lengths(reader: &mut Reader<'_>, framing: Framing, request: &codec::Layout, reply: &codec::Layout) {
+    let fits = |layout: &codec::Layout, fixed: usize| layout.group().is_none() && layout.header_length() == fixed;
+    let (request_fits, reply_fits) = match framing {
+        Framing::Fixed { request: asked, reply: answered } => (fits(request, asked), fits(reply, answered)),
+        Framing::LengthPrefixed(prefix) => {
+            (request.header_length() <= prefix.body_max, reply.header_length() <= prefix.body_max)
+        }
+    };
+    if !request_fits {
+        reader.refuse(
+            "request",
+            format!("`{}` has a length that the institution's framing cannot carry", request.name()),
+        );
+    }
+    if !reply_fits {
+        reader.refuse("reply", format!("`{}` has a length that the institution's framing cannot carry", reply.name()));
+    }
+}
+
+pub(super) fn read_clients(document: &mut Document) -> Vec<Client> {
+    let mut clients: Vec<Client> = Vec::new();
+    for index in document.entries("client") {
+        let mut reader = document.reader(index);
+        let name = reader.word("name");
+        let role = match reader.text("role").as_str() {
+            "auditor" => Role::Auditor,
+            "operator" => Role::Operator,
+            _ => Role::Client,
+        };
+        let mut key_hash = [0; 32];
+        if hex::decode_to_slice(reader.text("key_sha256"), &mut key_hash).is_err() {
+            reader.refuse("key_sha256", "`key_sha256` must be 64 hex digits");
+        }
+        if clients.iter().any(|client| client.key_hash == key_hash) {
+            reader.refuse("key_sha256", "two clients have the same key");
+        }
+        clients.push(Client { name: Arc::from(name), role, key_hash });
+    }
+    if clients.is_empty() {
+        document.problem("[[client]]", "there is no client: nobody could call, so the gateway does not start");
+    }
+    clients
+}

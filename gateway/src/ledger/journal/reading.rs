@@ -1,0 +1,83 @@
+//! Reading the journal while it is written: outcomes for the shipper, single rows for those who ask before it has passed.
+
+use std::io;
+use std::sync::Arc;
+
+use super::format::{PAGE, Walk};
+use super::writer::Live;
+use super::{Journal, Position, RecordKind};
+use crate::ledger::id::TransactionId;
+use crate::ledger::row::Row;
+use crate::routes::Kind;
+
+impl Journal {
+    /// The outcomes from a position on, as far as they are durable, at most about a mebibyte of them; and where to go on.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(in crate::ledger) fn outcomes_from(&self, from: Position) -> io::Result<(Vec<Row>, Position)> {
+        const CHUNK: u64 = 1_048_576;
+        let synced = *self.synced.borrow();
+        let (segment, next) = {
+            let writer = self.writer();
+            let mut rest = writer.segments.iter().skip_while(|segment| segment.number < from.segment);
+            (rest.next().cloned(), rest.next().map(|segment| segment.number))
+        };
+        let Some(segment) = segment else { return Ok((Vec::new(), from)) };
+        let start = if segment.number == from.segment { from.offset.max(PAGE) } else { PAGE };
+        let end = if segment.number == synced.segment { synced.offset } else { segment.end };
+        let here = Position { segment: segment.number, offset: start };
+        if segment.number > synced.segment || start >= end {
+            let behind = next.filter(|_| segment.number < synced.segment);
+            return Ok((Vec::new(), behind.map_or(here, |segment| Position { segment, offset: PAGE })));
+        }
+        let length = usize::try_from((end - start).min(CHUNK)).unwrap_or(usize::MAX);
+        let bytes = segment.file.read_at(start, length)?;
+        let mut walk = Walk::new(&bytes, start, segment.number);
+        let mut rows = Vec::new();
+        for found in &mut walk {
+            if found.kind == RecordKind::Outcome {
+                rows.push(postcard::from_bytes(found.payload).map_err(io::Error::other)?);
+            }
+        }
+        let whole = start + u64::try_from(length).unwrap_or(u64::MAX) >= end;
+        if walk.good == start || (whole && walk.good != end) {
+            // What is durable must read back; passing over it would lose rows.
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a durable journal record does not read back"));
+        }
+        Ok((rows, Position { segment: segment.number, offset: walk.good }))
+    }
+
+    /// Everything before `position` is in the store: forgets those outcomes and removes segments that nobody needs.
+    pub(in crate::ledger) fn shipped(&self, rows: &[Row], position: Position) {
+        let mut writer = self.writer();
+        for row in rows {
+            if let Some(Live::Closed { .. }) = writer.live.get(&row.facts.id) {
+                writer.live.remove(&row.facts.id);
+            }
+        }
+        // In order, and none when one can't be removed: a hole would look like a lost segment to the next start.
+        while let Some(number) = writer.removable(position) {
+            if let Err(error) = self.disk.remove(number) {
+                tracing::warn!(kind = ?error.kind(), "a shipped journal segment cannot be removed");
+                return;
+            }
+            writer.segments.pop_front();
+        }
+    }
+
+    /// A finished transaction that is not in the store yet. A mutation's outcome is not seen before it is durable.
+    pub(in crate::ledger) fn find(&self, id: TransactionId) -> Option<Row> {
+        let synced = *self.synced.borrow();
+        let (file, at, length) = {
+            let writer = self.writer();
+            let Some(Live::Closed { at, length }) = writer.live.get(&id).copied() else { return None };
+            let segment = writer.segments.iter().find(|segment| segment.number == at.segment)?;
+            (Arc::clone(&segment.file), at, length)
+        };
+        let bytes = file.read_at(at.offset, length).ok()?;
+        let found = Walk::new(&bytes, at.offset, at.segment).next()?;
+        let row: Row = postcard::from_bytes(found.payload).ok()?;
+        (row.facts.kind == Kind::Inquiry || at < synced).then_some(row)
+    }
+}

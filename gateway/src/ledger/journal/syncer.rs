@@ -1,0 +1,105 @@
+//! The journal's one background task: syncs what has gathered, and keeps a spare segment ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::task::AbortOnDropHandle;
+
+use super::Journal;
+use super::format::PAGE;
+use super::writer::Segment;
+
+/// How often a spare segment is tried for while there is none.
+const SPARE_RETRY: Duration = Duration::from_millis(250);
+
+impl Journal {
+    /// Syncs what has gathered whenever there is something; ends when the journal has failed. Should the task itself
+    /// die, the journal has failed: nobody would ever hear of a sync again.
+    pub async fn run_syncer(self: Arc<Self>) {
+        let syncing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&self).sync_for_ever()));
+        if syncing.await.is_err_and(|error| error.is_panic()) {
+            self.failed.cancel();
+        }
+    }
+
+    async fn sync_for_ever(self: Arc<Self>) {
+        loop {
+            self.keep_spare().await;
+            let has_spare = self.writer().spare.is_some();
+            tokio::select! {
+                () = self.dirty.notified() => {}
+                () = self.failed.cancelled() => return,
+                // Without a spare there may be no room, then nothing is written, and nobody would ring: look again.
+                () = tokio::time::sleep(SPARE_RETRY), if !has_spare => continue,
+            }
+            tokio::select! {
+                () = self.demand.notified() => {}
+                () = tokio::time::sleep(self.settings.sync_interval) => {}
+            }
+            self.sync_once().await;
+        }
+    }
+
+    /// Syncs what was written so far, in its turn.
+    async fn sync_once(self: &Arc<Self>) {
+        let (file, target) = {
+            let mut writer = self.writer();
+            let target = writer.end();
+            writer.begin_sync();
+            let Some(segment) = writer.segments.back() else { return };
+            (Arc::clone(&segment.file), target)
+        };
+        let synced = tokio::task::spawn_blocking(move || file.sync()).await;
+        let mut writer = self.writer();
+        if writer.end().segment != target.segment {
+            // A switch came between: all of it was written again, and the next sync covers it.
+            drop(writer);
+            self.demand.notify_one();
+            self.dirty.notify_one();
+            return;
+        }
+        if let Ok(Ok(())) = synced {
+            writer.finish_sync(target);
+            // Under the lock, so that nobody finds everything synced and the mark still behind.
+            self.synced.send_replace(target);
+            drop(writer);
+        } else {
+            // A failed sync is never asked again on that file: it would say yes about pages that are gone.
+            tracing::error!("a journal sync failed; going on in a new segment");
+            if self.switch_segment(&mut writer).is_ok() {
+                drop(writer);
+                self.demand.notify_one();
+                self.dirty.notify_one();
+            }
+        }
+    }
+
+    /// Keeps one segment ready, as long as the limit allows.
+    async fn keep_spare(self: &Arc<Self>) {
+        let size = self.settings.segment_size();
+        let number = {
+            let mut writer = self.writer();
+            let count = u64::try_from(writer.segments.len()).unwrap_or(u64::MAX);
+            if writer.spare.is_some() || (count + 1).saturating_mul(size) > self.settings.limit {
+                return;
+            }
+            writer.take_number()
+        };
+        let disk = Arc::clone(&self.disk);
+        let created = tokio::task::spawn_blocking(move || disk.create(number, size)).await;
+        match created {
+            Ok(Ok(file)) => {
+                let mut writer = self.writer();
+                if number > writer.end().segment {
+                    writer.spare = Some(Segment { number, file, end: PAGE });
+                } else {
+                    // A switch could not wait and made a later one: this one would be out of order.
+                    drop(writer);
+                    drop(self.disk.remove(number));
+                }
+            }
+            Ok(Err(error)) => tracing::warn!(kind = ?error.kind(), "no room for a spare journal segment"),
+            Err(_) => {}
+        }
+    }
+}
