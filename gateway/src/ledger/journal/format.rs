@@ -33,6 +33,13 @@ pub(super) fn page_from(offset: u64) -> u64 {
     offset.next_multiple_of(PAGE)
 }
 
+/// Where a record may start, at or behind `offset`: its header never crosses into another page. Else the first bytes of a
+/// record and the zeros behind a batch's end could not be told apart.
+pub(super) fn record_from(offset: u64) -> u64 {
+    let left = page_from(offset) - offset;
+    if left > 0 && left < u64::try_from(RECORD_HEADER).unwrap_or(PAGE) { page_from(offset) } else { offset }
+}
+
 impl Header {
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = SEGMENT_MAGIC.to_vec();
@@ -175,6 +182,7 @@ impl<'a> Iterator for Walk<'a> {
 
     fn next(&mut self) -> Option<Found<'a>> {
         loop {
+            self.at = record_from(self.at);
             let on_page = self.at.is_multiple_of(PAGE);
             let rest = self.rest(self.at);
             let mark = if on_page { parse_batch_header(rest, self.number) } else { None };

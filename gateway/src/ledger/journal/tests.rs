@@ -187,6 +187,61 @@ async fn what_was_written_is_found_after_a_kill() {
     assert_eq!(open, (1..100).step_by(2).collect::<Vec<_>>());
 }
 
+/// A row whose record has as many bytes more as its correlation id has letters.
+fn row_of(serial: u64, letters: usize) -> Row {
+    let mut row = row(serial);
+    row.facts.correlation_id = "c".repeat(letters);
+    row
+}
+
+#[tokio::test]
+async fn batches_that_end_anywhere_in_a_page_are_read_back_and_records_that_start_anywhere_too() {
+    let least = usize::try_from({
+        let disk = Arc::new(MemoryDisk::default());
+        let journal = recover(&disk).unwrap().journal;
+        let first = journal.append_outcome(&row_of(0, 1)).unwrap().offset;
+        journal.append_outcome(&row_of(1, 1)).unwrap().offset - first
+    })
+    .unwrap();
+    for end in 4_096 - 40..=4_096 + 2_usize {
+        for close_batch in [true, false] {
+            let disk = Arc::new(MemoryDisk::default());
+            let (journal, syncer) = start(&disk);
+            let (mut left, mut serial) = (end - BATCH_HEADER, 0);
+            // Records of the least size, the last two sharing what is left.
+            while left >= 4 * least {
+                journal.append_outcome(&row_of(serial, 1)).unwrap();
+                (left, serial) = (left - least, serial + 1);
+            }
+            let half = left / 2;
+            let mut tail = journal.append_outcome(&row_of(serial, 1 + half - least)).unwrap();
+            if tail.offset + u64::try_from(left - half).unwrap() <= PAGE + u64::try_from(end).unwrap() {
+                tail = journal.append_outcome(&row_of(serial + 1, 1 + left - half - least)).unwrap();
+                serial += 1;
+            }
+            if close_batch {
+                journal.durable(tail).await.unwrap();
+            }
+            let last = journal.append_outcome(&row_of(serial + 1, 3)).unwrap();
+            journal.durable(last).await.unwrap();
+            let told = format!("a batch to {end}, tail {}, closed: {close_batch}", tail.offset);
+            let wanted: Vec<_> = (0..=serial + 1).collect();
+            assert_eq!(found(&disk.copy()).unwrap_or_else(|error| panic!("{told}: {error}")).0, wanted, "{told}");
+            let (mut from, mut rows) = (Position::default(), Vec::new());
+            loop {
+                let (some, next) = journal.outcomes_from(from).unwrap_or_else(|error| panic!("{told}: {error}"));
+                rows.extend(some);
+                if next == from {
+                    break;
+                }
+                from = next;
+            }
+            assert_eq!(rows.len(), wanted.len(), "{told}");
+            syncer.abort();
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_was_acknowledged_as_durable_survives_any_loss_of_unsynced_pages() {
     for seed in 0..60 {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use super::format::{self, BATCH_HEADER, Header, PAGE, RECORD_HEADER, page_from};
+use super::format::{self, BATCH_HEADER, Header, PAGE, RECORD_HEADER, page_from, record_from};
 use super::{Disk, Position, RecordKind, SegmentFile};
 use crate::ledger::id::TransactionId;
 
@@ -78,7 +78,7 @@ impl Writer {
         if !self.batch_open {
             format::push_batch_header(segment.number, self.synced_upto, &mut bytes);
         }
-        let record = self.offset + u64::try_from(bytes.len()).unwrap_or_default();
+        let record = pad_to_record(self.offset, &mut bytes);
         format::push_record(segment.number, kept.kind, &kept.payload, &mut bytes);
         segment.file.write_at(&bytes, self.offset)?;
         let at = Position { segment: segment.number, offset: record };
@@ -134,7 +134,7 @@ impl Writer {
         }
         let mut places = Vec::with_capacity(kept.len());
         for record in &kept {
-            let at = Position { segment: next.number, offset: u64::try_from(bytes.len()).unwrap_or_default() };
+            let at = Position { segment: next.number, offset: pad_to_record(0, &mut bytes) };
             format::push_record(next.number, record.kind, &record.payload, &mut bytes);
             places.push((record.id, record.kind, at, record.payload.len() + RECORD_HEADER));
         }
@@ -161,4 +161,12 @@ impl Writer {
         let open = |live: &Live| matches!(live, Live::Open { segment } if *segment <= first);
         (first < shipped.segment && !self.live.values().any(open)).then_some(first)
     }
+}
+
+/// Pads bytes that will stand at `base`, so that a record may follow; returns where it will stand.
+fn pad_to_record(base: u64, bytes: &mut Vec<u8>) -> u64 {
+    let end = base + u64::try_from(bytes.len()).unwrap_or_default();
+    let start = record_from(end);
+    bytes.resize(bytes.len() + usize::try_from(start - end).unwrap_or_default(), 0);
+    start
 }
