@@ -152,3 +152,64 @@ async fn read_frame(line: &mut Line, frames: &mut FrameCodec, buffer: &mut Bytes
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use codec::Framing;
+    use tokio::io::{AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::pool::{Dial, Dialing, Pool, Settings, Wire};
+
+    impl Wire for DuplexStream {
+        fn is_silent(&self) -> bool {
+            true
+        }
+    }
+
+    /// Gives streams whose other ends answer each request of four bytes with what the test says.
+    #[derive(Debug)]
+    struct Scripted(&'static [u8]);
+
+    impl Dial for Scripted {
+        fn dial(&self) -> Dialing<'_> {
+            Box::pin(async {
+                let (near, mut far) = tokio::io::duplex(64);
+                let answer = self.0;
+                tokio::spawn(async move {
+                    let mut request = [0; 4];
+                    while far.read_exact(&mut request).await.is_ok() && far.write_all(answer).await.is_ok() {}
+                });
+                Ok(Box::new(near) as Box<dyn Wire>)
+            })
+        }
+    }
+
+    async fn idle_after(answer: &'static [u8]) -> u64 {
+        let settings = Settings {
+            connections_max: 1,
+            borrow_wait: Duration::from_millis(100),
+            connect_timeout: Duration::from_millis(100),
+            idle_ttl: Duration::from_secs(9),
+            life_max: Duration::from_secs(9),
+        };
+        let clock = Clock::system().unwrap();
+        let framing = Framing::Fixed { request: 4, reply: 4 };
+        let pool = Pool::new(Arc::new(Scripted(answer)), framing, settings, clock.clone());
+        let deadline = Deadline::after(clock.now(), Duration::from_millis(50));
+        let mut connection = pool.lend(deadline).await.unwrap();
+        drop(connection.exchange(b"ping", deadline, || {}).await);
+        connection.give_back();
+        pool.stats().idle
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_not_clean_does_not_go_back_even_when_it_is_given_back() {
+        assert_eq!(idle_after(b"pong").await, 1, "a whole reply and nothing behind it");
+        assert_eq!(idle_after(b"pong!").await, 0, "a byte behind the reply");
+        assert_eq!(idle_after(b"pon").await, 0, "the rest of the reply is still to come");
+    }
+}

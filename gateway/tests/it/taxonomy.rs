@@ -391,6 +391,52 @@ async fn a_journal_that_does_not_sync_in_time_keeps_the_deadline_and_sends_no_mu
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_mutations_success_is_not_told_before_it_is_durable() {
+    let switches = Arc::new(Switches::default());
+    let (gateway, _folder) = quick_on_switches(&switches).await;
+    gateway.fault_with("0600", Fault::Late, 1.0, Some(300), None);
+    let mut client = gateway.client().await;
+    client.send(&request(Kind::Mutation, "1")).await;
+    eventually("it was sent", async || gateway.simulator.host().counters().requests.contains_key("0600")).await;
+    Switches::set(&switches.disk_is_slow);
+    let answer = client.read().await.unwrap();
+    assert_eq!((answer.status, answer.code()), (504, "RESULT_UNKNOWN".to_owned()), "{}", answer.text);
+    // It was written all the same, and is there once it is durable.
+    let path = format!("/api/ledger/{}", answer.transaction_id());
+    eventually("the row says what happened", async || {
+        gateway.call(&get(&path, AUDITOR)).await.json()["status"] == "SUCCESS"
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_behind_a_reply_close_the_line_and_make_a_reply_without_an_id_worthless() {
+    for fault in [Fault::Surplus, Fault::Twice] {
+        for kind in BOTH {
+            let lines = [
+                ("INSTITUTION__CORE_BANKING__CONNECTIONS_MAX", "2"),
+                ("INSTITUTION__CORE_TRANSFER__CONNECTIONS_MAX", "2"),
+            ];
+            let gateway = quick(&lines).await;
+            // Two idle lines; one will see the surplus, the other is older.
+            gateway.fault_with(message(kind), Fault::Late, 1.0, Some(100), None);
+            let (mut one, mut other) = (gateway.client().await, gateway.client().await);
+            one.send(&request(kind, "1")).await;
+            other.send(&request(kind, "1")).await;
+            assert_eq!((one.read().await.unwrap().status, other.read().await.unwrap().status), (200, 200));
+            assert_eq!(gateway.pool(institution(kind)).await["idle"], 2);
+            gateway.fault(message(kind), fault, 1.0);
+            let answer = gateway.call(&request(kind, "1")).await;
+            // A transfer's reply echoes the id and can be nobody else's; a balance's could be.
+            let wanted = if kind == Kind::Mutation { 200 } else { 502 };
+            assert_eq!(answer.status, wanted, "{fault:?} {}", answer.text);
+            let pool = gateway.pool(institution(kind)).await;
+            assert_eq!((&pool["idle"], &pool["destroyed"]), (&0.into(), &2.into()), "{fault:?} {kind:?}: {pool}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn shutdown_ends_what_does_not_end_in_time() {
     for kind in BOTH {
         let text = config_text();
