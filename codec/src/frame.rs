@@ -120,6 +120,13 @@ impl Encoder<&[u8]> for FrameCodec {
 }
 
 impl LengthPrefix {
+    /// Whether a body of this length can be sent and read.
+    #[must_use]
+    pub fn carries(self, body: usize) -> bool {
+        let own = if self.counts_itself { self.form.width() } else { 0 };
+        body <= self.body_max && self.form.write(body.saturating_add(own), &mut BytesMut::new()).is_some()
+    }
+
     fn body_length(self, header: &[u8]) -> Result<usize, FrameError> {
         let number = self.form.read(header)?;
         let own = if self.counts_itself { header.len() } else { 0 };

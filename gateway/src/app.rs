@@ -186,7 +186,7 @@ impl App {
         everything.layer(
             ServiceBuilder::new()
                 // First of all a name for the call, so that every answer can carry it.
-                .layer(axum::middleware::from_fn(reply::identify))
+                .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.telemetry), reply::identify))
                 // Who calls? Before anything else is said, on any path under /api/.
                 .layer(filter(move |head| authenticate(&keys, head)))
                 // May they? Before it is said whether there is anything.

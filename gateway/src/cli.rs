@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, listen};
 use crate::config::{self, Config};
-use crate::telemetry::{LogFormat, start_logging};
+use crate::telemetry::start_logging;
 
 /// The configuration is wrong (EX_USAGE).
 const EXIT_CONFIG: u8 = 64;
@@ -149,6 +149,9 @@ async fn start(config: Config, announce: impl FnOnce(std::net::SocketAddr)) -> E
         Ok(stop) => stop,
         Err(error) => return complain(EXIT_START, &format!("no signals: {error}")),
     };
+    if let Err(message) = raise_descriptors(&config) {
+        return complain(EXIT_START, &message);
+    }
     let address = config.listen.clone();
     let app = match App::start(config).await {
         Ok(app) => app,
@@ -163,6 +166,22 @@ async fn start(config: Config, announce: impl FnOnce(std::net::SocketAddr)) -> E
     match app.serve(listener, stop).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(EXIT_JOURNAL, &error.to_string()),
+    }
+}
+
+/// Takes all the descriptors that the system allows, and refuses to start when they would not do: a gateway that runs out of
+/// them is jammed by its callers, and can't even connect to its hosts.
+fn raise_descriptors(config: &Config) -> Result<(), String> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let allowed = if raised.is_ok() { limit.maximum } else { limit.current };
+    let needed = config.descriptors_max();
+    match allowed {
+        Some(allowed) if allowed < needed => Err(format!(
+            "{needed} descriptors may be needed and {allowed} are allowed: lower server.connections_max or raise the limit (ulimit -Hn)"
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -182,6 +201,9 @@ fn stop_on_signal() -> std::io::Result<CancellationToken> {
 }
 
 fn new_key(client: &str, role: RoleArgument) -> ExitCode {
+    if !config::is_word(client) {
+        return complain(EXIT_CONFIG, "--client must be 1 to 64 of A-Z, a-z, 0-9, dot, hyphen, underscore");
+    }
     let mut bytes = [0; 32];
     if let Err(error) = getrandom::fill(&mut bytes) {
         return complain(EXIT_START, &format!("no random bytes: {error}"));
@@ -208,9 +230,4 @@ fn flush() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(EXIT_START, &error.to_string()),
     }
-}
-
-/// Logging of the demo, whose reader is a person.
-fn start_demo_logging(level: tracing::Level) {
-    start_logging(LogFormat::Text, level);
 }

@@ -22,7 +22,7 @@ use crate::routes::{HostCodes, RouteTable};
 use crate::telemetry::LogFormat;
 use crate::{breaker, pool};
 use document::Document;
-pub use document::Problem;
+pub use document::{Problem, is_word};
 use entries::{read_clients, read_institutions, read_routes};
 pub use settings::{SETTINGS, render_markdown};
 
@@ -78,14 +78,26 @@ pub struct InstitutionConfig {
     place: String,
 }
 
-/// The process's environment.
+/// The process's environment, as far as it is ours. A variable of ours that is not UTF-8 is kept with a value that no
+/// setting takes; anybody else's is none of our business.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn environment() -> Vec<(String, String)> {
-    std::env::vars().collect()
+    let ours = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok().filter(|name| name.starts_with(document::PREFIX))?;
+        Some((name, value.into_string().unwrap_or_else(|_| "\u{FFFD}".to_owned())))
+    });
+    ours.collect()
 }
 
 impl Config {
+    /// Most descriptors that may be open at once: callers, hosts, the journal, the store, and what a process needs anyway.
+    #[must_use]
+    pub fn descriptors_max(&self) -> u64 {
+        let hosts: usize = self.institutions.values().map(|institution| institution.pool.connections_max).sum();
+        u64::try_from(self.edge.connections_max.saturating_add(hosts)).unwrap_or(u64::MAX).saturating_add(128)
+    }
+
     /// Reads a file.
     ///
     /// # Errors
@@ -111,15 +123,16 @@ impl Config {
         let mut document = Document::read(name, text, environment);
         let institutions = read_institutions(&mut document);
         let catalog = read_catalog(&mut document, folder);
-        let routes = read_routes(&mut document, &catalog, &institutions);
-        let clients = read_clients(&mut document);
-        let config = read_rest(&mut document, institutions, routes, clients);
+        let routes = read_routes(&mut document, name, &catalog, &institutions);
+        let clients = read_clients(&mut document, name);
+        let config = read_rest(&mut document, folder, institutions, routes, clients);
         if document.problems.is_empty() { Ok(config) } else { Err(document.problems) }
     }
 }
 
 fn read_rest(
     document: &mut Document,
+    folder: &Path,
     institutions: BTreeMap<String, InstitutionConfig>,
     routes: RouteTable,
     clients: Vec<Client>,
@@ -140,7 +153,7 @@ fn read_rest(
         headers_max: server.size("headers_max", 1..=1_000),
     };
     let mut ledger = document.section("ledger");
-    let data = PathBuf::from(ledger.text("data"));
+    let data = folder.join(ledger.text("data"));
     let letter = ledger.text("instance");
     let instance = Instance::parse(&letter);
     if instance.is_none() {

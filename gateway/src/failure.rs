@@ -38,7 +38,6 @@ failures! {
     InvalidRequest = "invalid-request",
     RequestTimeout = "request-timeout",
     BodyTooLarge = "body-too-large",
-    HeadTooLarge = "head-too-large",
     UnsupportedMediaType = "unsupported-media-type",
     UnmappableCharacter = "unmappable-character",
     FieldTooLong = "field-too-long",
@@ -59,6 +58,7 @@ failures! {
     // Before sending: a row exists, and it is certain that nothing left.
     CircuitOpen = "circuit-open",
     PoolExhausted = "pool-exhausted",
+    NoLocalSocket = "no-local-socket",
     IntentNotDurable = "intent-not-durable",
     DeadlineBeforeSend = "deadline-before-send",
     HostUnreachable = "host-unreachable",
@@ -178,7 +178,6 @@ impl Failure {
             InvalidRequest => door(400, "INVALID_REQUEST"),
             RequestTimeout => door(408, "REQUEST_TIMEOUT"),
             BodyTooLarge => door(413, "BODY_TOO_LARGE"),
-            HeadTooLarge => door(431, "HEAD_TOO_LARGE"),
             UnsupportedMediaType => door(415, "UNSUPPORTED_MEDIA_TYPE"),
             UnmappableCharacter => door(400, "UNMAPPABLE_CHARACTER"),
             FieldTooLong => door(400, "FIELD_TOO_LONG"),
@@ -198,6 +197,7 @@ impl Failure {
             LedgerUnreadable => door(503, "LEDGER_UNAVAILABLE"),
             CircuitOpen => unsent("CIRCUIT_OPEN", Counts::Never, Fate::None),
             PoolExhausted => unsent("GATEWAY_SATURATED", Counts::Aborted, Fate::None),
+            NoLocalSocket => unsent("GATEWAY_SATURATED", Counts::Aborted, Fate::None),
             IntentNotDurable => unsent("LEDGER_UNAVAILABLE", Counts::Aborted, Fate::Kept),
             DeadlineBeforeSend => unsent("DEADLINE_BEFORE_SEND", Counts::Aborted, Fate::Kept),
             HostUnreachable => Policy {
@@ -265,6 +265,7 @@ impl From<LendError> for Failure {
     fn from(error: LendError) -> Self {
         match error {
             LendError::Exhausted => Self::PoolExhausted,
+            LendError::NoLocalSocket => Self::NoLocalSocket,
             LendError::DeadlineBeforeConnecting => Self::DeadlineBeforeSend,
             LendError::Unreachable => Self::HostUnreachable,
         }
@@ -359,7 +360,8 @@ mod tests {
 
     #[test]
     fn the_breaker_counts_only_what_the_host_did() {
-        let ours = [Failure::PoolExhausted, Failure::DeadlineBeforeSend, Failure::IntentNotDurable];
+        let ours =
+            [Failure::PoolExhausted, Failure::NoLocalSocket, Failure::DeadlineBeforeSend, Failure::IntentNotDurable];
         for (failure, _, policy) in every_row() {
             if ours.contains(&failure)
                 || failure.name().starts_with("shutdown")

@@ -40,6 +40,8 @@ pub enum LendError {
     Exhausted,
     /// The deadline passed before connecting began.
     DeadlineBeforeConnecting,
+    /// This machine has no socket to connect with: out of descriptors, ports or buffers. Says nothing about the host.
+    NoLocalSocket,
     /// Connecting failed or took too long.
     Unreachable,
 }
@@ -145,7 +147,7 @@ impl Pool {
         let connecting = connect(Arc::clone(shared), place, give);
         tokio::spawn(connecting);
         match tokio::time::timeout_at(deadline.at(), take).await {
-            Ok(Ok(connection)) => Ok(connection),
+            Ok(Ok(connected)) => connected,
             _ => Err(LendError::Unreachable),
         }
     }
@@ -258,7 +260,11 @@ impl Shared {
 
 /// Connects and hands the connection over; if nobody waits any more, dropping it puts the unused socket to the idle
 /// ones.
-async fn connect(shared: Arc<Shared>, place: OwnedSemaphorePermit, give: oneshot::Sender<Connection>) {
+async fn connect(
+    shared: Arc<Shared>,
+    place: OwnedSemaphorePermit,
+    give: oneshot::Sender<Result<Connection, LendError>>,
+) {
     let Settings { connect_timeout, life_max, .. } = shared.settings;
     let epoch = shared.epoch.load(Ordering::Acquire);
     match tokio::time::timeout(connect_timeout, shared.dial.dial()).await {
@@ -267,11 +273,16 @@ async fn connect(shared: Arc<Shared>, place: OwnedSemaphorePermit, give: oneshot
             let life = life_max.mul_f64(1.0 - fastrand::f64() / 10.0);
             let line = Line { wire, epoch, retire_at: shared.clock.now() + life };
             let connection = Connection::new(Arc::clone(&shared), line, place, false);
-            if let Err(unclaimed) = give.send(connection) {
+            if let Err(Ok(unclaimed)) = give.send(Ok(connection)) {
                 unclaimed.give_back();
             }
         }
-        Ok(Err(error)) => tracing::debug!(kind = ?error.kind(), "connect failed"),
+        Ok(Err(error)) => {
+            tracing::debug!(kind = ?error.kind(), "connect failed");
+            let failed = if dial::is_local(&error) { LendError::NoLocalSocket } else { LendError::Unreachable };
+            // Whoever asked may be gone; then nobody needs to know.
+            drop(give.send(Err(failed)));
+        }
         Err(_elapsed) => tracing::debug!("connect timed out"),
     }
 }

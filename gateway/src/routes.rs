@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codec::{Fill, Layout, Record, Value, decode};
+use codec::{FieldType, Fill, Layout, Origin, Record, Value, decode};
 use serde::{Deserialize, Serialize};
 
 /// What a transaction does to the host.
@@ -138,17 +138,24 @@ impl Route {
     pub fn new(parts: RouteParts) -> Result<Self, Vec<String>> {
         let mut faults = Vec::new();
         let (request, reply) = (&parts.request, &parts.reply);
-        let mut field = |name: &Option<String>| {
+        let mut field = |name: &Option<String>, kind: FieldType| {
             let name = name.as_ref()?;
-            let index = request.index_of(name);
-            if index.is_none() {
-                faults.push(format!("ledger field `{name}` is not a field of `{}`", request.name()));
+            let from_body = |field: &codec::Field| matches!(field.origin(), Origin::Body { .. });
+            let fits = |field: &codec::Field| field.name() == name && field.kind() == kind && from_body(field);
+            if !request.fields().iter().any(fits) {
+                faults.push(format!(
+                    "ledger field `{name}` is not a body field of `{}` with the right type",
+                    request.name()
+                ));
             }
-            index
+            request.index_of(name)
         };
         let [account, counter_account, amount] = &parts.ledger;
-        let ledger =
-            LedgerFields { account: field(account), counter_account: field(counter_account), amount: field(amount) };
+        let ledger = LedgerFields {
+            account: field(account, FieldType::Digits),
+            counter_account: field(counter_account, FieldType::Digits),
+            amount: field(amount, FieldType::Amount),
+        };
         let id_field = request.index_of_fill(Fill::TransactionId);
         if parts.kind == Kind::Mutation && id_field.is_none() {
             faults.push(format!("a mutation needs a field filled with the transaction id in `{}`", request.name()));

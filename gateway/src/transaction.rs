@@ -75,6 +75,7 @@ pub struct Transactions {
     ledger: Arc<Ledger>,
     institutions: HashMap<String, Arc<Institution>>,
     admission: Arc<Semaphore>,
+    admission_max: usize,
     clock: Clock,
     tasks: TaskTracker,
     /// Cancelled when the drain time is over: whoever still runs is ended by its guards.
@@ -102,7 +103,15 @@ impl Transactions {
         clock: Clock,
     ) -> Self {
         let admission = Arc::new(Semaphore::new(admission_max));
-        Self { ledger, institutions, admission, clock, tasks: TaskTracker::new(), force: CancellationToken::new() }
+        Self {
+            ledger,
+            institutions,
+            admission,
+            admission_max,
+            clock,
+            tasks: TaskTracker::new(),
+            force: CancellationToken::new(),
+        }
     }
 
     /// Runs a transaction to its end, whether or not the caller waits for it.
@@ -172,7 +181,7 @@ impl Transactions {
     /// Number of transactions under way.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.tasks.len()
+        self.admission_max.saturating_sub(self.admission.available_permits())
     }
 
     /// Whether new transactions are turned away.

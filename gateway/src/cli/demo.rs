@@ -7,8 +7,9 @@ use std::process::ExitCode;
 
 use mock_core_banking::{Port, Settings, Simulator};
 
-use super::{EXIT_START, client_entry, complain, complain_all, start, start_demo_logging};
+use super::{EXIT_START, client_entry, complain, complain_all, start};
 use crate::config::{Config, environment};
+use crate::telemetry::start_logging;
 
 /// Routes and institutions of the demo.
 const ROUTES: &str = include_str!("../../routes.toml");
@@ -22,15 +23,15 @@ const KEYS: [(&str, &str, &str); 4] = [
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Where HTTP is served.
-    #[arg(long, default_value = "127.0.0.1:8090")]
-    listen: SocketAddr,
+    /// Where HTTP is served; 127.0.0.1:8090 unless the environment says otherwise.
+    #[arg(long)]
+    listen: Option<SocketAddr>,
     /// Where the simulator's control port listens; loopback only.
     #[arg(long, default_value = "127.0.0.1:9095")]
     control: SocketAddr,
-    /// The data folder.
-    #[arg(long, default_value = "gwanmun-demo-data")]
-    data: PathBuf,
+    /// The data folder; gwanmun-demo-data unless the environment says otherwise.
+    #[arg(long)]
+    data: Option<PathBuf>,
 }
 
 pub(super) async fn run(arguments: Arguments) -> ExitCode {
@@ -40,7 +41,7 @@ pub(super) async fn run(arguments: Arguments) -> ExitCode {
         Ok(config) => config,
         Err(problems) => return complain_all(&problems),
     };
-    start_demo_logging(first.log_level);
+    start_logging(first.log_format, first.log_level);
     let settings = Settings { control: arguments.control, delay: first.demo_delay, ..Settings::default() };
     let simulator = match Simulator::start(settings).await {
         Ok(simulator) => simulator,
@@ -62,15 +63,15 @@ fn with_keys(routes: &str) -> String {
     text
 }
 
-/// The demo's own values, under whatever the environment says.
+/// The demo's own values, under whatever the environment says, under the command line.
 fn configure(
     text: &str,
     arguments: &Arguments,
     simulator: Option<&Simulator>,
 ) -> Result<Config, Vec<crate::config::Problem>> {
     let mut variables = vec![
-        ("GWANMUN_SERVER__LISTEN".to_owned(), arguments.listen.to_string()),
-        ("GWANMUN_LEDGER__DATA".to_owned(), arguments.data.display().to_string()),
+        ("GWANMUN_SERVER__LISTEN".to_owned(), "127.0.0.1:8090".to_owned()),
+        ("GWANMUN_LEDGER__DATA".to_owned(), "gwanmun-demo-data".to_owned()),
         ("GWANMUN_CLIENT_LIMIT__BURST".to_owned(), "1000".to_owned()),
         ("GWANMUN_CLIENT_LIMIT__RATE".to_owned(), "500".to_owned()),
     ];
@@ -80,6 +81,10 @@ fn configure(
         variables.push((format!("GWANMUN_INSTITUTION__{name}__ADDRESS"), address));
     }
     variables.extend(environment());
+    // What was said on the command line wins.
+    variables.extend(arguments.listen.map(|listen| ("GWANMUN_SERVER__LISTEN".to_owned(), listen.to_string())));
+    let data = arguments.data.as_ref().map(|data| data.display().to_string());
+    variables.extend(data.map(|data| ("GWANMUN_LEDGER__DATA".to_owned(), data)));
     Config::from_text("routes.toml", text, Path::new("."), &variables)
 }
 

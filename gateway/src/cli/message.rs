@@ -38,7 +38,7 @@ pub(super) fn decode(arguments: &Decode) -> ExitCode {
         Ok(prepared) => prepared,
         Err(code) => return code,
     };
-    let bytes = from_hex(&input).unwrap_or(input);
+    let bytes = message_bytes(&layout, input);
     let record = match codec::decode(&layout, &bytes) {
         Ok(record) => record,
         Err(error) => return complain(EXIT_DATA, &error.to_string()),
@@ -112,9 +112,14 @@ fn prepare(name: &str, folder: Option<&PathBuf>) -> Result<(Arc<Layout>, Vec<u8>
     Ok((layout, input))
 }
 
-/// Hex if it is nothing else: spaces and line breaks between digits are allowed. A raw message is never all hex digits,
-/// because a layout's text fields are padded with spaces that hex would have an odd place for; when in doubt, raw wins.
-fn from_hex(input: &[u8]) -> Option<Vec<u8>> {
+/// The message's bytes: the input itself when it has a length that the layout can have, else hex, in which spaces and line
+/// breaks are allowed.
+fn message_bytes(layout: &Layout, input: Vec<u8>) -> Vec<u8> {
+    let record = layout.group().map_or(usize::MAX, Field::length);
+    let behind = input.len().checked_sub(layout.header_length());
+    if behind.is_some_and(|behind| behind == 0 || (layout.group().is_some() && behind.is_multiple_of(record))) {
+        return input;
+    }
     let digits: Vec<u8> = input.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    if digits.is_empty() { None } else { hex::decode(digits).ok() }
+    hex::decode(digits).unwrap_or(input)
 }

@@ -50,7 +50,7 @@ pub(super) struct Document {
 }
 
 const PLAIN: [&str; 6] = ["server", "ledger", "client_limit", "log", "layouts", "demo"];
-const PREFIX: &str = "GWANMUN_";
+pub(super) const PREFIX: &str = "GWANMUN_";
 
 impl Document {
     /// Reads the file's text and the environment's variables; those without our prefix are passed over.
@@ -341,7 +341,9 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     units.iter().find_map(|(unit, factor)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*factor))
 }
 
-pub(super) fn is_word(text: &str) -> bool {
+/// Whether a text can be a name of our own: it stands in logs, metrics and the ledger.
+#[must_use]
+pub fn is_word(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     (1..=64).contains(&text.len()) && text.bytes().all(plain)
 }

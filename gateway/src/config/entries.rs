@@ -50,6 +50,16 @@ pub(super) fn read_institutions(document: &mut Document) -> BTreeMap<String, Ins
             place: reader.place_of("connect_timeout"),
         };
         let codes = &institution.codes;
+        if codes.success.is_empty() {
+            reader.refuse("codes_success", "without a code that means success every transaction would be in doubt");
+        }
+        if institution.retry.wait_max < institution.retry.wait_min {
+            reader.refuse("retry_wait_max", "`retry_wait_max` is shorter than `retry_wait_min`");
+        }
+        let variable = |name: &str| name.to_uppercase().replace('-', "_");
+        if institutions.keys().any(|known: &String| variable(known) == variable(&name)) {
+            reader.refuse("", "two institutions have one name in environment variables");
+        }
         let mut all: Vec<_> = codes.success.iter().chain(&codes.declined).chain(&codes.not_processed).collect();
         let count = all.len();
         all.sort();
@@ -84,6 +94,7 @@ fn read_framing(reader: &mut Reader<'_>) -> Framing {
 
 pub(super) fn read_routes(
     document: &mut Document,
+    file: &str,
     catalog: &Catalog,
     institutions: &BTreeMap<String, InstitutionConfig>,
 ) -> RouteTable {
@@ -112,8 +123,8 @@ pub(super) fn read_routes(
         let (request, reply) = (layout("request"), layout("reply"));
         let kind = if reader.text("kind") == "mutation" { Kind::Mutation } else { Kind::Inquiry };
         let (tx_code, paths) = (reader.word("tx_code"), reader.list("paths"));
-        if paths.is_empty() || !paths.iter().all(|path| path.starts_with("/api/")) {
-            reader.refuse("paths", "every path must start with /api/, and there must be one");
+        if paths.is_empty() || !paths.iter().all(|path| is_free_path(path)) {
+            reader.refuse("paths", PATHS_RULE);
         }
         let ledger = ["account", "counter_account", "amount"].map(|key| reader.maybe(key));
         let (Some(institution), Some(request), Some(reply)) = (institution, request, reply) else { continue };
@@ -127,6 +138,10 @@ pub(super) fn read_routes(
             // Else a probe that is only slow is given up each time, and a healthy host never becomes CLOSED.
             reader.refuse("deadline", "the institution's probe_timeout must be longer than the deadline");
         }
+        if institution.pool.borrow_wait >= deadline {
+            // Else our own jam would be told as a deadline, and nobody would look at the pool.
+            reader.refuse("deadline", "the institution's borrow_wait must be shorter than the deadline");
+        }
         let codes = institution.codes.clone();
         let parts =
             RouteParts { name, tx_code, kind, institution: institution_name, request, reply, ledger, codes, deadline };
@@ -139,7 +154,21 @@ pub(super) fn read_routes(
             Err(faults) => faults.into_iter().for_each(|fault| reader.refuse("", fault)),
         }
     }
+    if names.is_empty() {
+        document.problem(format!("{file}:1"), "there is no route: the gateway would have nothing to do");
+    }
     table
+}
+
+const PATHS_RULE: &str = "every path must start with /api/, hold only A-Z, a-z, 0-9, dot, hyphen, underscore and slash, and not be \
+     the gateway's own (/api/ledger, circuit, pool, limits, reconciliation); and there must be one";
+
+/// Whether a path can be a transaction's: no character that a URL would write otherwise, none of the gateway's own.
+fn is_free_path(path: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/');
+    let first = path.strip_prefix("/api/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let own = ["", "ledger", "circuit", "pool", "limits", "reconciliation"];
+    path.bytes().all(plain) && !own.contains(&first)
 }
 
 fn check_lengths(reader: &mut Reader<'_>, framing: Framing, request: &codec::Layout, reply: &codec::Layout) {
@@ -147,7 +176,9 @@ fn check_lengths(reader: &mut Reader<'_>, framing: Framing, request: &codec::Lay
     let (request_fits, reply_fits) = match framing {
         Framing::Fixed { request: asked, reply: answered } => (fits(request, asked), fits(reply, answered)),
         Framing::LengthPrefixed(prefix) => {
-            (request.header_length() <= prefix.body_max, reply.header_length() <= prefix.body_max)
+            let longest =
+                |layout: &codec::Layout| layout.header_length() + layout.group().map_or(0, codec::Field::length);
+            (prefix.carries(longest(request)), prefix.carries(longest(reply)))
         }
     };
     if !request_fits {
@@ -161,7 +192,7 @@ fn check_lengths(reader: &mut Reader<'_>, framing: Framing, request: &codec::Lay
     }
 }
 
-pub(super) fn read_clients(document: &mut Document) -> Vec<Client> {
+pub(super) fn read_clients(document: &mut Document, file: &str) -> Vec<Client> {
     let mut clients: Vec<Client> = Vec::new();
     for index in document.entries("client") {
         let mut reader = document.reader(index);
@@ -181,7 +212,7 @@ pub(super) fn read_clients(document: &mut Document) -> Vec<Client> {
         clients.push(Client { name: Arc::from(name), role, key_hash });
     }
     if clients.is_empty() {
-        document.problem("[[client]]", "there is no client: nobody could call, so the gateway does not start");
+        document.problem(format!("{file}:1"), "there is no client: nobody could call, so the gateway does not start");
     }
     clients
 }

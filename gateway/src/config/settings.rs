@@ -104,7 +104,13 @@ pub const SETTINGS: &[Setting] = &[
     is("server", "head_max", Unit::Bytes, "16KiB", "A longer head gets 431; at least 8KiB."),
     is("server", "headers_max", Unit::Count, "64", "More header lines get 431."),
     is("server", "drain", Unit::Time, "10s", "After SIGTERM the process is gone within this."),
-    is("ledger", "data", Unit::Folder, "gwanmun-data", "Journal, SQLite file, search key; belongs to one process."),
+    is(
+        "ledger",
+        "data",
+        Unit::Folder,
+        "gwanmun-data",
+        "Journal, SQLite file, search key; belongs to one process; relative to the configuration file.",
+    ),
     is(
         "ledger",
         "instance",

@@ -21,7 +21,7 @@ pub enum Role {
     Client,
     /// The whole ledger.
     Auditor,
-    /// All that an auditor may, and the circuits, pools, limits and metrics.
+    /// All that an auditor may, and the circuits, pools and metrics.
     Operator,
 }
 
@@ -120,8 +120,9 @@ pub(super) fn require(role: Role, head: &Parts) -> Result<(), TurnedAway> {
 }
 
 fn key_of(headers: &HeaderMap) -> Option<&[u8]> {
-    if let Some(key) = headers.get("x-api-key") {
+    if let Some(key) = headers.get("x-api-key").filter(|key| !key.is_empty()) {
         return Some(key.as_bytes());
     }
-    headers.get(AUTHORIZATION)?.as_bytes().strip_prefix(b"Bearer ")
+    let (scheme, key) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(key)
 }

@@ -64,7 +64,8 @@ pub async fn serve(
             () = stop.cancelled() => break,
         };
         let Some((stream, place)) = accepted else { continue };
-        let serving = serve_connection(stream, router.clone(), limits, clock.clone(), stop.clone());
+        let watch = Watch::new(limits, Arc::clone(&places), clock.clone());
+        let serving = serve_connection(stream, router.clone(), limits, watch, stop.clone());
         connections.spawn(async move {
             serving.await;
             drop(place);
@@ -92,8 +93,8 @@ async fn accept(
     }
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, limits: Limits, clock: Clock, stop: CancellationToken) {
-    let watch = Arc::new(Watch::new(limits, clock));
+async fn serve_connection(stream: TcpStream, router: Router, limits: Limits, watch: Watch, stop: CancellationToken) {
+    let watch = Arc::new(watch);
     let service = service_fn(|request: hyper::Request<Incoming>| {
         watch.request_came();
         let answering = router.clone().call(request);
@@ -136,6 +137,7 @@ async fn serve_connection(stream: TcpStream, router: Router, limits: Limits, clo
 #[derive(Debug)]
 struct Watch {
     limits: Limits,
+    places: Arc<Semaphore>,
     clock: Clock,
     origin: Instant,
     /// Milliseconds since `origin`; `u64::MAX` while a request is being handled.
@@ -145,10 +147,16 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(limits: Limits, clock: Clock) -> Self {
+    fn new(limits: Limits, places: Arc<Semaphore>, clock: Clock) -> Self {
         let origin = clock.now();
-        let watch =
-            Self { limits, clock, origin, until: AtomicU64::new(u64::MAX), awaiting_byte: AtomicBool::new(true) };
+        let watch = Self {
+            limits,
+            places,
+            clock,
+            origin,
+            until: AtomicU64::new(u64::MAX),
+            awaiting_byte: AtomicBool::new(true),
+        };
         watch.set(limits.first_byte);
         watch
     }
@@ -174,8 +182,10 @@ impl Watch {
         self.until.store(u64::MAX, Ordering::Relaxed);
     }
 
+    /// While there is room a kept connection may idle for long; when three quarters of the places are taken it may not.
     fn answered(&self) {
-        self.set(self.limits.idle);
+        let crowded = self.places.available_permits() < self.limits.connections_max.div_ceil(4);
+        self.set(if crowded { self.limits.idle.min(self.limits.first_byte) } else { self.limits.idle });
         self.awaiting_byte.store(true, Ordering::Relaxed);
     }
 

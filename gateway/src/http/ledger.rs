@@ -90,7 +90,8 @@ impl Asked {
 
 /// An RFC 3339 time, or a day in Seoul as YYYYMMDD; as the end of a span the whole day counts.
 fn instant(text: &str, end: bool) -> Result<i64, Failure> {
-    if let Ok(timestamp) = text.parse::<Timestamp>() {
+    // In a query an unescaped `+` is a space: `…T00:00:00+09:00` shall work as people write it.
+    if let Ok(timestamp) = text.replace(' ', "+").parse::<Timestamp>() {
         return Ok(timestamp.as_microsecond());
     }
     let date = Date::strptime("%Y%m%d", text).map_err(|_| Failure::InvalidRequest)?;

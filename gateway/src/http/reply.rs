@@ -1,11 +1,12 @@
 //! Writing answers: success, and `application/problem+json` (RFC 9457) from the failure table. Also who asks: the
 //! language and the correlation id of a request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Request;
-use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use axum::extract::{Request, State};
+use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
@@ -20,6 +21,7 @@ use crate::filters::rate_limit::Standing;
 use crate::ledger::TransactionId;
 use crate::resilience::Fault;
 use crate::routes::Kind;
+use crate::telemetry::Telemetry;
 use crate::transaction::{Completed, Refusal};
 
 const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
@@ -61,13 +63,39 @@ impl Asker {
     }
 }
 
-/// The outermost layer: notes who asks, and gives every answer its correlation id.
-pub async fn identify(mut request: Request, next: Next) -> Response {
+/// What a problem was about, for the outermost layer.
+#[derive(Debug, Clone, Copy)]
+struct ToldAs {
+    failure: Failure,
+    transaction_id: Option<TransactionId>,
+}
+
+impl ToldAs {
+    /// Counts a refusal at the door, and logs a failure once. What a caller sent is never in it.
+    fn observe(self, telemetry: &Telemetry) {
+        let Self { failure, transaction_id } = self;
+        let policy = failure.policy(Kind::Mutation);
+        let (name, http) = (failure.name(), policy.http);
+        match transaction_id {
+            Some(id) => tracing::info!(failure = name, http, transaction = %id, "a transaction failed"),
+            None => {
+                telemetry.counter("gwanmun_refused_total", &[("code", policy.code)]).increment(1);
+                tracing::debug!(failure = name, http, "a request was refused");
+            }
+        }
+    }
+}
+
+/// The outermost layer: notes who asks, gives every answer its correlation id, and counts and logs what was refused.
+pub async fn identify(State(telemetry): State<Arc<Telemetry>>, mut request: Request, next: Next) -> Response {
     let asker = Asker::of(request.headers());
     let correlation_id = asker.correlation_id.clone();
     request.extensions_mut().insert(asker);
     let mut response = next.run(request).await;
     response.headers_mut().insert(CORRELATION, correlation_id);
+    if let Some(told) = response.extensions().get::<ToldAs>() {
+        told.observe(&telemetry);
+    }
     response
 }
 
@@ -149,6 +177,14 @@ pub fn turned_away(head: &Parts, away: TurnedAway) -> Response {
     if let Some(standing) = away.standing {
         standing_headers(&mut response, standing);
     }
+    let headers = response.headers_mut();
+    if away.failure == Failure::MethodNotAllowed {
+        // A filter says so about transaction routes only; the router itself knows what its other routes take.
+        headers.insert(ALLOW, HeaderValue::from_static("POST"));
+    }
+    if away.failure == Failure::Unauthenticated {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     response
 }
 
@@ -193,9 +229,7 @@ fn problem(
         let seconds = retry_after.map_or(1, seconds_up).max(1);
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    if *failure == Failure::MethodNotAllowed {
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-    }
+    response.extensions_mut().insert(ToldAs { failure: *failure, transaction_id });
     response
 }
 

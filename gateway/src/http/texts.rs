@@ -54,7 +54,6 @@ pub fn of_failure(failure: Failure, language: Language) -> &'static str {
         InvalidRequest => ("요청 형식이 올바르지 않습니다.", "The request is not valid."),
         RequestTimeout => ("요청 본문이 제시간에 도착하지 않았습니다.", "The request body did not arrive in time."),
         BodyTooLarge => ("요청 본문이 너무 큽니다.", "The request body is too large."),
-        HeadTooLarge => ("요청 헤더가 너무 큽니다.", "The request head is too large."),
         UnsupportedMediaType => ("본문은 application/json이어야 합니다.", "The body must be application/json."),
         UnmappableCharacter => {
             ("은행 전문으로 보낼 수 없는 문자가 있습니다.", "A character cannot be carried by the bank's charset.")
@@ -67,7 +66,7 @@ pub fn of_failure(failure: Failure, language: Language) -> &'static str {
         UnknownTransaction => ("해당 거래를 찾을 수 없습니다.", "There is no such transaction."),
         IdempotencyKeyMissing => ("Idempotency-Key 헤더가 필요합니다.", "The Idempotency-Key header is required."),
         IdempotencyKeyInvalid => (
-            "Idempotency-Key는 1~255자의 ASCII 문자여야 합니다.",
+            "Idempotency-Key는 공백 없는 ASCII 문자 1~255자여야 합니다.",
             "The Idempotency-Key must be 1 to 255 visible ASCII characters.",
         ),
         IdempotencyInProgress => (
@@ -75,44 +74,48 @@ pub fn of_failure(failure: Failure, language: Language) -> &'static str {
             "A request with this Idempotency-Key was received before.",
         ),
         IdempotencyUnavailable => (
-            "지금은 이체를 접수할 수 없습니다. 아무것도 전송되지 않았습니다.",
+            "지금은 거래를 접수할 수 없습니다. 기관으로 전송되지 않았습니다.",
             "Mutations cannot be accepted now. Nothing was sent.",
         ),
         RateLimited => ("호출 한도를 초과했습니다.", "The rate limit is used up."),
         Overloaded => (
-            "요청이 많아 지금은 처리할 수 없습니다. 아무것도 전송되지 않았습니다.",
+            "요청이 많아 지금은 처리할 수 없습니다. 기관으로 전송되지 않았습니다.",
             "Too many requests are under way. Nothing was sent.",
         ),
         Draining => (
-            "서비스가 종료되는 중입니다. 아무것도 전송되지 않았습니다.",
+            "서비스가 종료되는 중입니다. 기관으로 전송되지 않았습니다.",
             "The gateway is shutting down. Nothing was sent.",
         ),
         NoLedgerRoom => (
-            "원장을 기록할 수 없어 접수하지 않았습니다. 아무것도 전송되지 않았습니다.",
+            "원장을 기록할 수 없어 접수하지 않았습니다. 기관으로 전송되지 않았습니다.",
             "The ledger cannot take more, so nothing was accepted or sent.",
         ),
         LedgerUnreadable => ("지금은 원장을 조회할 수 없습니다.", "The ledger cannot be read now."),
         CircuitOpen => (
-            "기관 장애로 호출을 차단하고 있습니다. 아무것도 전송되지 않았습니다.",
+            "기관 장애로 호출을 차단하고 있습니다. 기관으로 전송되지 않았습니다.",
             "Calls to the institution are suspended. Nothing was sent.",
         ),
         PoolExhausted => (
-            "기관 회선이 모두 사용 중입니다. 아무것도 전송되지 않았습니다.",
+            "기관 회선이 모두 사용 중입니다. 기관으로 전송되지 않았습니다.",
             "All lines to the institution are busy. Nothing was sent.",
+        ),
+        NoLocalSocket => (
+            "게이트웨이의 연결 자원이 부족합니다. 기관으로 전송되지 않았습니다.",
+            "The gateway has no socket to connect with. Nothing was sent.",
         ),
         IntentNotDurable => {
             ("원장을 기록할 수 없어 전송하지 않았습니다.", "The ledger could not be written, so nothing was sent.")
         }
         DeadlineBeforeSend => (
-            "전송 전에 제한 시간이 지났습니다. 아무것도 전송되지 않았습니다.",
+            "전송 전에 제한 시간이 지났습니다. 기관으로 전송되지 않았습니다.",
             "The deadline passed before sending. Nothing was sent.",
         ),
         HostUnreachable => (
-            "기관에 연결할 수 없습니다. 아무것도 전송되지 않았습니다.",
+            "기관에 연결할 수 없습니다. 기관으로 전송되지 않았습니다.",
             "The institution cannot be reached. Nothing was sent.",
         ),
         WroteNothingFresh | WroteNothingReused => (
-            "기관과의 연결이 끊어졌습니다. 아무것도 전송되지 않았습니다.",
+            "기관과의 연결이 끊어졌습니다. 기관으로 전송되지 않았습니다.",
             "The connection broke before a byte was sent.",
         ),
         ShutdownBeforeSend => ("서비스 종료로 전송하지 않았습니다.", "The gateway shut down before sending."),
@@ -127,11 +130,11 @@ pub fn of_failure(failure: Failure, language: Language) -> &'static str {
             "The connection ended before the reply; the result is not known.",
         ),
         BadFrame => (
-            "기관의 응답 길이가 올바르지 않아 처리 결과를 알 수 없습니다.",
+            "응답 전문의 길이가 올바르지 않아 처리 결과를 알 수 없습니다.",
             "The reply's length makes no sense; the result is not known.",
         ),
         EchoMismatch => (
-            "다른 요청의 응답이 도착하여 처리 결과를 알 수 없습니다.",
+            "다른 거래의 응답이 수신되어 처리 결과를 알 수 없습니다.",
             "A reply to another request came; the result is not known.",
         ),
         UndecodableReply => (
@@ -175,8 +178,8 @@ pub fn of_rule(rule: Rule, language: Language) -> String {
         Rule::TrailingSpace => "공백으로 끝날 수 없습니다",
         Rule::Missing => "필수 항목입니다",
         Rule::UnknownField => "정의되지 않은 항목이 있습니다",
-        Rule::Duplicate => "중복되었습니다",
-        Rule::WrongType => "JSON 형식이 올바르지 않습니다",
+        Rule::Duplicate => "같은 항목이 두 번 이상 있습니다",
+        Rule::WrongType => "값의 자료형이 올바르지 않습니다",
         Rule::NotAPlainInteger => "정수여야 합니다",
         Rule::MustDiffer => "다른 항목과 달라야 합니다",
         _ => "규칙에 맞지 않습니다",

@@ -26,6 +26,13 @@ pub trait Wire: AsyncRead + AsyncWrite + Debug + Send + Unpin {
     fn is_silent(&self) -> bool;
 }
 
+/// Whether connecting failed for want of something of this machine's: descriptors, ports, buffers, memory.
+pub(super) fn is_local(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let local = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| local.contains(&errno))
+}
+
 /// Connects over TCP.
 #[derive(Debug, Clone)]
 pub struct TcpDial {

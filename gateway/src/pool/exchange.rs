@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::pool::{Dial, Dialing, Pool, Settings, Wire};
+    use crate::pool::{Dial, Dialing, LendError, Pool, Settings, Wire};
 
     impl Wire for DuplexStream {
         fn is_silent(&self) -> bool {
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    async fn idle_after(answer: &'static [u8]) -> u64 {
+    fn pool(answer: &'static [u8], clock: &Clock) -> Pool {
         let settings = Settings {
             connections_max: 1,
             borrow_wait: Duration::from_millis(100),
@@ -196,14 +196,30 @@ mod tests {
             idle_ttl: Duration::from_secs(9),
             life_max: Duration::from_secs(9),
         };
-        let clock = Clock::system().unwrap();
         let framing = Framing::Fixed { request: 4, reply: 4 };
-        let pool = Pool::new(Arc::new(Scripted(answer)), framing, settings, clock.clone());
+        Pool::new(Arc::new(Scripted(answer)), framing, settings, clock.clone())
+    }
+
+    async fn idle_after(answer: &'static [u8]) -> u64 {
+        let clock = Clock::system().unwrap();
+        let pool = pool(answer, &clock);
         let deadline = Deadline::after(clock.now(), Duration::from_millis(50));
         let mut connection = pool.lend(deadline).await.unwrap();
         drop(connection.exchange(b"ping", deadline, || {}).await);
         connection.give_back();
         pool.stats().idle
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_ends_by_the_deadline_is_told_apart_from_one_that_ends_by_the_pools_own_limit() {
+        let clock = Clock::system().unwrap();
+        let pool = pool(b"pong", &clock);
+        let _busy = pool.lend(Deadline::after(clock.now(), Duration::from_secs(9))).await.unwrap();
+        let lend =
+            async |within| pool.lend(Deadline::after(clock.now(), Duration::from_millis(within))).await.unwrap_err();
+        assert_eq!(lend(20).await, LendError::DeadlineBeforeConnecting);
+        assert_eq!(lend(5_000).await, LendError::Exhausted);
+        assert_eq!(pool.stats().exhausted, 1);
     }
 
     #[tokio::test]

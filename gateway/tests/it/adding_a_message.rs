@@ -11,6 +11,7 @@ use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::{AUDITOR, CLIENT, Client, get, post};
+use crate::command_line::{err, gwanmun, out};
 use crate::harness::{config_text, simulator, start_logging};
 use crate::scripted_host::ScriptedHost;
 
@@ -61,6 +62,18 @@ async fn a_layout_file_and_a_route_entry_make_a_new_message_with_no_rust_edited(
         }
     })
     .await;
+
+    let (whole, message) = (block(&page, "whole.json"), block(&page, "message.hex"));
+    let layouts = folder.path().join("layouts");
+    let layouts = layouts.to_str().unwrap();
+    let encoded = gwanmun(&["encode", "point-request", "--layouts", layouts], whole.as_bytes());
+    assert_eq!(out(&encoded), message, "{}", err(&encoded));
+    let decoded = gwanmun(&["decode", "point-request", "--json", "--layouts", layouts], message.as_bytes());
+    assert_eq!(serde_json::from_str::<Json>(&out(&decoded)).unwrap()["memberNo"], "000000004711");
+    let file = folder.path().join("gwanmun.toml");
+    std::fs::write(&file, config_text() + &block(&page, "gwanmun.toml")).unwrap();
+    let check = gwanmun(&["check", "--config", file.to_str().unwrap()], b"");
+    assert!(check.status.success(), "{}", err(&check));
 
     let entry = block(&page, "gwanmun.toml").replace("points.bank.example:9094", &host.address.to_string());
     let text = config_text() + &entry;

@@ -12,12 +12,16 @@ fn short_deadlines() -> String {
     config_text().replace("deadline = \"8s\"", "deadline = \"400ms\"")
 }
 
-const SHORT: [(&str, &str); 6] = [
+const SHORT: [(&str, &str); 10] = [
+    ("INSTITUTION__CORE_BANKING__BORROW_WAIT", "300ms"),
+    ("INSTITUTION__CORE_TRANSFER__BORROW_WAIT", "300ms"),
+    ("INSTITUTION__CORE_HISTORY__BORROW_WAIT", "300ms"),
+    ("INSTITUTION__CORE_SETTLEMENT__BORROW_WAIT", "300ms"),
     ("INSTITUTION__CORE_BANKING__CONNECT_TIMEOUT", "150ms"),
     ("INSTITUTION__CORE_TRANSFER__CONNECT_TIMEOUT", "150ms"),
     ("INSTITUTION__CORE_HISTORY__CONNECT_TIMEOUT", "150ms"),
     ("INSTITUTION__CORE_SETTLEMENT__CONNECT_TIMEOUT", "150ms"),
-    ("INSTITUTION__CORE_BANKING__BREAKER_OPEN", "500ms"),
+    ("INSTITUTION__CORE_BANKING__BREAKER_OPEN", "30s"),
     ("INSTITUTION__CORE_BANKING__RETRIES", "0"),
 ];
 
@@ -65,12 +69,14 @@ async fn a_black_hole_opens_the_circuit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_hundred_calls_when_the_wait_ends_the_host_sees_one_probe() {
-    let gateway = TestGateway::start_with(&config_text(), Duration::from_secs(5), &SHORT).await;
+    let overrides: Vec<_> =
+        SHORT.iter().copied().chain([("INSTITUTION__CORE_BANKING__BREAKER_OPEN", "500ms")]).collect();
+    let gateway = TestGateway::start_with(&config_text(), Duration::from_secs(5), &overrides).await;
     gateway.fault_with("0200", Fault::Code, 1.0, None, Some("0098"));
     for _ in 0..5 {
         gateway.call(&balance("1")).await;
     }
-    assert_eq!(state(&gateway).await, "OPEN");
+    assert_eq!(gateway.circuit("core-banking").await["openedTotal"], 1);
     let sent = gateway.simulator.host().counters().requests["0200"];
     // The probe takes longer than all the calls need to arrive.
     gateway.fault_with("0200", Fault::Late, 1.0, Some(1_500), None);
@@ -96,7 +102,7 @@ async fn late_results_of_an_older_generation_are_counted_and_change_nothing() {
     let overrides: Vec<_> =
         SHORT.iter().copied().chain([("INSTITUTION__CORE_BANKING__CONNECTIONS_MAX", "8")]).collect();
     let gateway = TestGateway::start_with(&config_text(), Duration::from_secs(5), &overrides).await;
-    gateway.fault_with("0200", Fault::Late, 1.0, Some(700), None);
+    gateway.fault_with("0200", Fault::Late, 1.0, Some(3_000), None);
     let mut slow = Vec::new();
     for _ in 0..2 {
         let mut client: Client = gateway.client().await;

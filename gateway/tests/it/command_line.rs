@@ -9,7 +9,7 @@ use crate::client::{Client, get, post};
 use crate::harness::{config_text, simulator};
 use crate::process::{Process, write_config};
 
-fn gwanmun(arguments: &[&str], input: &[u8]) -> Output {
+pub(crate) fn gwanmun(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_gwanmun"))
         .args(arguments)
         .stdin(Stdio::piped())
@@ -21,11 +21,11 @@ fn gwanmun(arguments: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn out(output: &Output) -> String {
+pub(crate) fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn err(output: &Output) -> String {
+pub(crate) fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -75,44 +75,66 @@ fn a_new_key_is_shown_once_with_lines_that_the_configuration_takes() {
     assert!(!other.contains(key));
 }
 
+/// A configuration with a fault in nearly every line.
+const BROKEN: &[&str] = &[
+    "[server]",
+    "listen = \"nowhere\"",
+    "colour = \"red\"",
+    "drain = \"soon\"",
+    "[ledger]",
+    "search_key = \"short-planted-secret\"",
+    "[institution.bank]",
+    "address = \"127.0.0.1:1\"",
+    "framing = \"fixed\"",
+    "request_length = 52",
+    "reply_length = 60",
+    "connect_timeout = \"3s\"",
+    "borrow_wait = \"3s\"",
+    "probe_timeout = \"3s\"",
+    "retry_wait_max = \"1ms\"",
+    "codes_success = [\"0000\"]",
+    "codes_declined = [\"0000\"]",
+    "[institution.other-bank]",
+    "address = \"127.0.0.1:1\"",
+    "framing = \"length-prefixed\"",
+    "length_digits = 2",
+    "codes_success = []",
+    "[institution.other_bank]",
+    "address = \"127.0.0.1:1\"",
+    "framing = \"length-prefixed\"",
+    "codes_success = [\"0000\"]",
+    "[[route]]",
+    "name = \"balance\"",
+    "paths = [\"/balance\"]",
+    "tx_code = \"IN01\"",
+    "kind = \"inquiry\"",
+    "institution = \"bank\"",
+    "request = \"balance-request\"",
+    "reply = \"balance-reply\"",
+    "account = \"txCode\"",
+    "[[route]]",
+    "name = \"lost\"",
+    "paths = [\"/api/lost\", \"/api/pool/lost\"]",
+    "tx_code = \"XX01\"",
+    "kind = \"guess\"",
+    "institution = \"no-bank\"",
+    "request = \"no-layout\"",
+    "reply = \"balance-reply\"",
+    "[[route]]",
+    "name = \"wide\"",
+    "paths = [\"/api/a b?c\"]",
+    "tx_code = \"XX02\"",
+    "kind = \"mutation\"",
+    "institution = \"other-bank\"",
+    "request = \"transfer-request\"",
+    "reply = \"transfer-reply\"",
+];
+
 #[test]
 fn check_names_every_problem_with_file_and_line_and_never_a_value() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bad.toml");
-    let text = [
-        "[server]",
-        "listen = \"nowhere\"",
-        "colour = \"red\"",
-        "drain = \"soon\"",
-        "[ledger]",
-        "search_key = \"short-planted-secret\"",
-        "[institution.bank]",
-        "address = \"127.0.0.1:1\"",
-        "framing = \"fixed\"",
-        "request_length = 52",
-        "reply_length = 60",
-        "connect_timeout = \"3s\"",
-        "codes_success = [\"0000\"]",
-        "codes_declined = [\"0000\"]",
-        "[[route]]",
-        "name = \"balance\"",
-        "paths = [\"/balance\"]",
-        "tx_code = \"IN01\"",
-        "kind = \"inquiry\"",
-        "institution = \"bank\"",
-        "request = \"balance-request\"",
-        "reply = \"balance-reply\"",
-        "account = \"nothing\"",
-        "[[route]]",
-        "name = \"lost\"",
-        "paths = [\"/api/lost\"]",
-        "tx_code = \"XX01\"",
-        "kind = \"guess\"",
-        "institution = \"no-bank\"",
-        "request = \"no-layout\"",
-        "reply = \"balance-reply\"",
-    ];
-    std::fs::write(&file, text.join("\n")).unwrap();
+    std::fs::write(&file, BROKEN.join("\n")).unwrap();
     let check = gwanmun(&["check", "--config", file.to_str().unwrap()], b"");
     assert_eq!(check.status.code(), Some(64));
     let told = err(&check);
@@ -121,23 +143,48 @@ fn check_names_every_problem_with_file_and_line_and_never_a_value() {
         (3, "there is no setting `colour`"),
         (4, "`drain` must be a time"),
         (6, "`search_key` must have at least 32"),
-        (14, "two meanings"),
-        (17, "must start with /api/"),
-        (22, "framing cannot carry"),
-        (15, "deadline must be longer than the connect_timeout"),
-        (15, "ledger field `nothing`"),
-        (28, "must be one of: inquiry, mutation"),
-        (29, "no institution `no-bank`"),
-        (30, "no layout `no-layout`"),
+        (15, "shorter than `retry_wait_min`"),
+        (17, "two meanings"),
+        (22, "without a code that means success"),
+        (23, "one name in environment variables"),
+        (27, "deadline must be longer than the connect_timeout"),
+        (27, "borrow_wait must be shorter"),
+        (27, "probe_timeout must be longer"),
+        (27, "ledger field `txCode`"),
+        (29, "must start with /api/"),
+        (34, "framing cannot carry"),
+        (38, "must start with /api/"),
+        (40, "must be one of: inquiry, mutation"),
+        (41, "no institution `no-bank`"),
+        (42, "no layout `no-layout`"),
+        (46, "must start with /api/"),
+        (50, "framing cannot carry"),
+        (1, "there is no client"),
     ] {
         let place = format!("bad.toml:{line}: ");
         assert!(told.lines().any(|one| one.contains(&place) && one.contains(words)), "{line} {words}:\n{told}");
     }
-    assert!(told.contains("there is no client"), "{told}");
     assert!(!told.contains("short-planted-secret"));
     let broken = folder.path().join("broken.toml");
     std::fs::write(&broken, "[server\n").unwrap();
     assert!(err(&gwanmun(&["check", "--config", broken.to_str().unwrap()], b"")).contains("broken.toml:1:"));
+}
+
+#[test]
+fn anothers_variable_that_is_no_text_does_not_matter_and_ours_is_refused_without_its_value() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gwanmun.toml");
+    std::fs::write(&file, config_text()).unwrap();
+    let korean = std::ffi::OsStr::from_bytes(b"\xb0\xa1planted");
+    for (name, code) in [("SOMEBODYS", 0), ("GWANMUN_SERVER__LISTEN", 64)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gwanmun"));
+        let output = command.args(["check", "--config"]).arg(&file).env(name, korean).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", err(&output));
+        assert!(!err(&output).contains("planted"));
+    }
+    let key = gwanmun(&["keys", "new", "--client", "a\"\nrole = \"operator", "--role", "client"], b"");
+    assert_eq!((key.status.code(), out(&key)), (Some(64), String::new()));
 }
 
 #[test]
@@ -171,9 +218,8 @@ async fn the_example_configuration_is_accepted_and_starts() {
     assert!(check.status.success(), "{}", err(&check));
     let folder = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(example).unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let data = folder.path().join("data").display().to_string();
-    let text = text.replace("127.0.0.1:8080", &free.to_string()).replace("\"gwanmun-data\"", &format!("{data:?}"));
+    let text = text.replace("\"gwanmun-data\"", &format!("{data:?}"));
     let file = folder.path().join("gwanmun.toml");
     std::fs::write(&file, text).unwrap();
     let process = Process::start(&file).await;

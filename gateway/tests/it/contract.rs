@@ -105,6 +105,13 @@ async fn keys_open_what_their_role_may_and_authentication_comes_first() {
         let answer = gateway.call(&request).await;
         assert_eq!(answer.status, status, "{}: {}", request.lines().next().unwrap(), answer.text);
     }
-    let bearer = balance("1").replace(&format!("x-api-key: {CLIENT}"), &format!("authorization: Bearer {CLIENT}"));
+    let allowed = gateway.call(&get("/api/gateway/balance", CLIENT)).await.headers["allow"].clone();
+    assert_eq!(allowed, "POST");
+    let allowed = gateway.call(&post("/api/ledger", AUDITOR, "{}")).await.headers["allow"].clone();
+    assert!(allowed.contains("GET") && !allowed.contains("POST"), "{allowed}");
+    assert_eq!(gateway.call(&get("/api/ledger", "")).await.headers["www-authenticate"], "Bearer");
+    let refused = gateway.call(&get("/metrics", OPERATOR)).await.text;
+    assert!(refused.contains("gwanmun_refused_total{code=\"UNAUTHENTICATED\"} 4"), "{refused}");
+    let bearer = balance("1").replace(&format!("x-api-key: {CLIENT}"), &format!("authorization: bearer {CLIENT}"));
     assert_eq!(gateway.call(&bearer).await.status, 200);
 }

@@ -15,6 +15,7 @@ mod fault_accounts;
 mod harness;
 mod kill;
 mod ledger_routes;
+mod planted;
 mod pool;
 mod process;
 mod scripted_host;

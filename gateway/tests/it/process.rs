@@ -20,14 +20,13 @@ pub(crate) struct Process {
 
 /// A configuration file in a folder, for a gateway on a free port before this simulator.
 pub(crate) fn write_config(folder: &Path, simulator: &Simulator, settings: &str) -> PathBuf {
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut text = config_text();
     for port in Port::ALL {
         let known = format!("127.0.0.1:{}", port.number());
         text = text.replace(&known, &simulator.address(port).to_string());
     }
     let data = folder.join("data").display().to_string();
-    let plain = format!("[server]\nlisten = \"{address}\"\n{settings}\n[ledger]\ndata = \"{data}\"\n");
+    let plain = format!("[server]\nlisten = \"127.0.0.1:0\"\n{settings}\n[ledger]\ndata = \"{data}\"\n");
     let limits = "[client_limit]\nburst = 1000000\nrate = 1000000\n[log]\nlevel = \"trace\"\n";
     let path = folder.join("gwanmun.toml");
     std::fs::write(&path, format!("{plain}{limits}{text}")).unwrap();
@@ -35,29 +34,32 @@ pub(crate) fn write_config(folder: &Path, simulator: &Simulator, settings: &str)
 }
 
 impl Process {
-    /// Starts a gateway and waits until it answers.
+    /// Starts a gateway on a free port and waits until it says where it serves.
     pub(crate) async fn start(config: &Path) -> Self {
-        let text = std::fs::read_to_string(config).unwrap();
-        let listen = text.lines().find_map(|line| line.strip_prefix("listen = \"")).unwrap();
-        let address: SocketAddr = listen.split('"').next().unwrap().parse().unwrap();
         std::fs::create_dir_all(log_folder()).unwrap();
-        let log = log_folder().join(format!("process-{}-{}.log", std::process::id(), fastrand::u32(..)));
+        let log = log_folder().join(format!("process-{}-{}.log", std::process::id(), fastrand::u64(..)));
         let child = Command::new(env!("CARGO_BIN_EXE_gwanmun"))
             .args(["serve", "--config"])
             .arg(config)
+            .env("GWANMUN_SERVER__LISTEN", "127.0.0.1:0")
+            .env("GWANMUN_LOG__FORMAT", "json")
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let mut process = Self { child, log: log.clone(), address };
-        let end = Instant::now() + Duration::from_secs(20);
-        while tokio::net::TcpStream::connect(address).await.is_err() {
+        let mut process = Self { child, log, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let logged = std::fs::read_to_string(&process.log).unwrap();
+            let serving = logged.split("\"message\":\"serving\",\"address\":\"").nth(1);
+            if let Some(address) = serving.and_then(|rest| rest.split('"').next()) {
+                process.address = address.parse().unwrap();
+                return process;
+            }
             let exited = process.child.try_wait().unwrap();
-            assert!(exited.is_none(), "exited: {}", std::fs::read_to_string(&log).unwrap());
-            assert!(Instant::now() < end, "does not listen: {}", std::fs::read_to_string(&log).unwrap());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(exited.is_none() && Instant::now() < end, "does not serve: {logged}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        process
     }
 
     pub(crate) async fn client(&self) -> Client {

@@ -26,6 +26,8 @@ pub(crate) struct Switches {
     pub(crate) disk_full: AtomicBool,
     /// What writing to the host does: 0 writes, see [`WRITE_NOTHING`] and [`WRITE_TEN`].
     pub(crate) write: AtomicU8,
+    /// No descriptor is left to connect with.
+    pub(crate) no_descriptors: AtomicBool,
     /// Reading from the host panics.
     pub(crate) read_panics: AtomicBool,
 }
@@ -127,6 +129,9 @@ struct SwitchedDial {
 impl Dial for SwitchedDial {
     fn dial(&self) -> Dialing<'_> {
         Box::pin(async {
+            if is_on(&self.switches.no_descriptors) {
+                return Err(io::Error::from_raw_os_error(24));
+            }
             let inner = TcpStream::connect(&self.inner.address).await?;
             Ok(Box::new(SwitchedWire { inner, taken: 0, switches: Arc::clone(&self.switches) }) as Box<dyn Wire>)
         })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::client::{AUDITOR, CLIENT, OPERATOR, get, post, post_with};
 use crate::harness::simulator;
+use crate::planted;
 use crate::process::{Process, write_config};
 
 /// Values that stand nowhere else.
@@ -60,6 +61,7 @@ async fn no_key_account_name_or_amount_is_in_any_log_metric_or_error() {
     drop(process);
     let logged = std::fs::read_to_string(log).unwrap();
     assert!(logged.len() > 2_000, "the log is empty");
+    assert_eq!(planted::found(logged.as_bytes()), None);
     for planted in
         [ACCOUNT, COUNTER_ACCOUNT, NAME, MEMO, AMOUNT, IDEMPOTENCY_KEY, UNKNOWN_KEY, CLIENT, AUDITOR, OPERATOR]
     {
