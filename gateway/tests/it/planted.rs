@@ -36,8 +36,10 @@ fn forms(secret: &str) -> Vec<Vec<u8>> {
 pub(crate) fn found(bytes: &[u8]) -> Option<(&'static str, String)> {
     PLANTED.into_iter().find_map(|secret| {
         let at = forms(secret).iter().find_map(|form| memchr::memmem::find(bytes, form))?;
-        let start = bytes[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let line = bytes[start..].split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let (before, behind) = bytes.split_at(at);
+        let newline = |byte: &u8| *byte == b'\n';
+        let line =
+            [before.rsplit(newline).next(), behind.split(newline).next()].map(Option::unwrap_or_default).concat();
         Some((secret, line.escape_ascii().to_string()))
     })
 }
