@@ -131,9 +131,7 @@ impl Host {
             let request = self.desk.read(&frame).filter(|request| port.speaks(request.message.kind()));
             let Some(request) = request else { return Ok(()) };
             let struck = lock(&self.dice).for_request(request.message.kind(), request.account());
-            self.handle(wire, &request, struck).await?;
-            // What was asked while this line was busy does not concern it.
-            close_idle.mark_unchanged();
+            self.handle(wire, &request, struck, &mut close_idle).await?;
         }
     }
 
@@ -150,9 +148,11 @@ impl Host {
         wire: &mut Wire<S>,
         request: &Request,
         struck: Option<Struck>,
+        close_idle: &mut watch::Receiver<u64>,
     ) -> io::Result<()> {
         let Some(Struck { fault, delay, code }) = struck else {
             let reply = self.process(request)?;
+            close_idle.mark_unchanged();
             return wire.send(&reply.bytes).await;
         };
         match fault {
@@ -166,17 +166,19 @@ impl Host {
                 let code = code.unwrap_or_else(|| "0099".to_owned());
                 let reply = self.desk.refuse(request, &code).ok_or(io::ErrorKind::InvalidData)?;
                 *lock(&self.counters).refused.entry(code).or_default() += 1;
+                close_idle.mark_unchanged();
                 return wire.send(&reply.bytes).await;
             }
             _ => {}
         }
         let mut reply = self.process(request)?;
+        if matches!(fault, Fault::Late | Fault::Jitter) {
+            tokio::time::sleep(delay).await;
+        }
+        // Whoever has the reply may take this line for idle; what was asked before does not concern it.
+        close_idle.mark_unchanged();
         match fault {
             Fault::CloseAfter => Err(io::ErrorKind::ConnectionAborted.into()),
-            Fault::Late | Fault::Jitter => {
-                tokio::time::sleep(delay).await;
-                wire.send(&reply.bytes).await
-            }
             Fault::Short => {
                 reply.bytes.truncate(reply.bytes.len().saturating_sub(3));
                 wire.send_unchecked(&reply.bytes).await
