@@ -198,7 +198,7 @@ impl Journal {
 
     /// Goes on in a new segment: everything that is not known to be durable is written again there.
     fn switch_segment(&self, writer: &mut Writer) -> Result<(), JournalError> {
-        writer.switch(&*self.disk, self.settings.segment_size()).map_err(|error| {
+        writer.switch(&*self.disk, self.settings.segment_size(), false).map_err(|error| {
             tracing::error!(kind = ?error.kind(), "the journal cannot be written: the process must stop");
             self.failed.cancel();
             JournalError::Failed

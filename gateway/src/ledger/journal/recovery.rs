@@ -125,7 +125,7 @@ impl Journal {
             reserved: 0,
             live,
         };
-        writer.switch(&*disk, settings.segment_size())?;
+        writer.switch(&*disk, settings.segment_size(), true)?;
         let dirty = Notify::new();
         dirty.notify_one();
         let journal = Journal {

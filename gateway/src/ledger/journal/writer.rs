@@ -114,7 +114,10 @@ impl Writer {
         }
     }
 
-    pub(super) fn switch(&mut self, disk: &dyn Disk, size: u64) -> io::Result<()> {
+    /// Goes on in a new segment, in which everything that is not known to be durable is written again. With
+    /// `acknowledged` some of it may have been acknowledged by an earlier life, so it must be durable before the header says
+    /// that the old segment's copy does not count.
+    pub(super) fn switch(&mut self, disk: &dyn Disk, size: u64, acknowledged: bool) -> io::Result<()> {
         let last = self.segments.back().map_or(0, |segment| segment.number);
         let mut next = match self.spare.take() {
             Some(spare) => spare,
@@ -141,6 +144,9 @@ impl Writer {
         // The header last: it is what makes the old segment's rest not count.
         let (head, body) = bytes.split_at_checked(usize::try_from(PAGE).unwrap_or_default()).unwrap_or((&bytes, &[]));
         next.file.write_at(body, PAGE)?;
+        if acknowledged && !kept.is_empty() {
+            next.file.sync()?;
+        }
         next.file.write_at(head, 0)?;
         for (id, kind, at, length) in places {
             self.note(id, kind, at, length);
