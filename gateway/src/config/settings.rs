@@ -94,7 +94,7 @@ const INSTITUTION: &str = "institution";
 /// All settings.
 pub const SETTINGS: &[Setting] = &[
     is("server", "listen", Unit::Address, "127.0.0.1:8080", "Where HTTP is served."),
-    is("server", "connections_max", Unit::Count, "4096", "HTTP connections at a time; one more waits in the kernel."),
+    is("server", "connections_max", Unit::Count, "2048", "HTTP connections at a time; one more waits in the kernel."),
     is("server", "admission_max", Unit::Count, "256", "Transactions at a time; one more gets 503 OVERLOADED at once."),
     is("server", "first_byte_timeout", Unit::Time, "10s", "A new connection that sends nothing is closed after this."),
     is("server", "head_timeout", Unit::Time, "5s", "A request head must be whole this long after its first byte."),

@@ -69,7 +69,9 @@ async fn nothing_that_was_answered_or_reached_the_host_is_missing_after_kill_9()
 
     let answered = Answered::default();
     let mut process = Process::start(&config).await;
-    for round in 0..4 {
+    // `KILLS=n` goes on for longer.
+    let kills = std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4);
+    for round in 0..kills {
         let mut callers = JoinSet::new();
         for caller in 0..24 {
             callers.spawn(load(process.address, caller, round, Arc::clone(&answered)));
@@ -98,7 +100,7 @@ async fn nothing_that_was_answered_or_reached_the_host_is_missing_after_kill_9()
     let balances = rows.values().filter(|row| row["txCode"] == "IN01").count() as u64;
     assert!(balances >= simulator.host().counters().requests["0200"], "an inquiry reached the host and is missing");
     let in_flight: Vec<_> = rows.values().filter(|row| row["detail"] == "recovered").collect();
-    assert!(!in_flight.is_empty(), "nothing was in flight at four kills: no load");
+    assert!(!in_flight.is_empty(), "nothing was in flight at any kill: no load");
     for row in &in_flight {
         assert_eq!(row["status"], "UNKNOWN");
         assert!(!answered.contains_key(row["transactionId"].as_str().unwrap()));

@@ -10,6 +10,7 @@ mod command_line;
 mod contract;
 mod documents;
 mod drill;
+mod drop_at_every_poll;
 mod edge;
 mod fault_accounts;
 mod harness;
