@@ -51,9 +51,9 @@ pub struct LedgerFields {
     pub amount: Option<usize>,
 }
 
-/// What a route is made from.
+/// A route as it is configured.
 #[derive(Debug, Clone)]
-pub struct RouteParts {
+pub struct RouteEntry {
     /// Short name, for the ledger and for metrics.
     pub name: String,
     /// The transaction code (거래코드).
@@ -67,41 +67,35 @@ pub struct RouteParts {
     /// The reply's layout.
     pub reply: Arc<Layout>,
     /// Names of the fields that the ledger row takes: account, counter account, amount.
-    pub ledger: [Option<String>; 3],
+    pub ledger_names: [Option<String>; 3],
     /// The institution's codes.
     pub codes: HostCodes,
     /// Time for the whole transaction.
     pub deadline: Duration,
 }
 
-/// One route, checked.
+/// One route, checked: its entry, and what follows from it.
 #[derive(Debug)]
 pub struct Route {
-    /// Short name.
-    pub name: String,
-    /// The transaction code.
-    pub tx_code: String,
-    /// What it does to the host.
-    pub kind: Kind,
-    /// The institution's name.
-    pub institution: String,
-    /// The request's layout.
-    pub request: Arc<Layout>,
-    /// The reply's layout.
-    pub reply: Arc<Layout>,
+    entry: RouteEntry,
     /// Fields for the ledger row.
     pub ledger: LedgerFields,
-    /// Time for the whole transaction.
-    pub deadline: Duration,
     /// Request fields that the gateway fills.
     pub fills: Vec<(usize, Fill)>,
     /// Whether a reply repeats the transaction id, and so can be nobody else's.
     pub echoes_id: bool,
-    codes: HostCodes,
     /// Byte ranges: in the reply, in the request.
     echoes: Vec<(std::ops::Range<usize>, std::ops::Range<usize>)>,
     response_code: usize,
     response_message: Option<usize>,
+}
+
+impl std::ops::Deref for Route {
+    type Target = RouteEntry;
+
+    fn deref(&self) -> &RouteEntry {
+        &self.entry
+    }
 }
 
 /// What a reply says.
@@ -131,13 +125,13 @@ pub struct HostAnswer {
 }
 
 impl Route {
-    /// Checks the parts and makes a route.
+    /// Checks an entry and makes a route.
     ///
     /// # Errors
     /// Every fault, in sentences.
-    pub fn new(parts: RouteParts) -> Result<Self, Vec<String>> {
+    pub fn new(entry: RouteEntry) -> Result<Self, Vec<String>> {
         let mut faults = Vec::new();
-        let (request, reply) = (&parts.request, &parts.reply);
+        let (request, reply) = (&entry.request, &entry.reply);
         let mut field = |name: &Option<String>, kind: FieldType| {
             let name = name.as_ref()?;
             let from_body = |field: &codec::Field| matches!(field.origin(), Origin::Body { .. });
@@ -150,14 +144,14 @@ impl Route {
             }
             request.index_of(name)
         };
-        let [account, counter_account, amount] = &parts.ledger;
+        let [account, counter_account, amount] = &entry.ledger_names;
         let ledger = LedgerFields {
             account: field(account, FieldType::Digits),
             counter_account: field(counter_account, FieldType::Digits),
             amount: field(amount, FieldType::Amount),
         };
         let id_field = request.index_of_fill(Fill::TransactionId);
-        if parts.kind == Kind::Mutation && id_field.is_none() {
+        if entry.kind == Kind::Mutation && id_field.is_none() {
             faults.push(format!("a mutation needs a field filled with the transaction id in `{}`", request.name()));
         }
         let response_code = reply.index_of("responseCode");
@@ -182,22 +176,8 @@ impl Route {
         let fills = [Fill::TransactionId, Fill::BusinessDate, Fill::Time];
         let fills = fills.into_iter().filter_map(|fill| Some((request.index_of_fill(fill)?, fill))).collect();
         let (Some(response_code), true) = (response_code, faults.is_empty()) else { return Err(faults) };
-        Ok(Self {
-            response_message: reply.index_of("responseMessage"),
-            name: parts.name,
-            tx_code: parts.tx_code,
-            kind: parts.kind,
-            institution: parts.institution,
-            request: parts.request,
-            reply: parts.reply,
-            ledger,
-            deadline: parts.deadline,
-            fills,
-            echoes_id,
-            codes: parts.codes,
-            echoes,
-            response_code,
-        })
+        let response_message = reply.index_of("responseMessage");
+        Ok(Self { entry, ledger, fills, echoes_id, echoes, response_code, response_message })
     }
 
     /// Reads a whole reply to the request that went out as `sent`.

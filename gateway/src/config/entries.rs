@@ -9,7 +9,7 @@ use super::InstitutionConfig;
 use super::document::{Document, Reader, is_word};
 use crate::filters::auth::{Client, Role};
 use crate::resilience::Retry;
-use crate::routes::{HostCodes, Kind, Route, RouteParts, RouteTable};
+use crate::routes::{HostCodes, Kind, Route, RouteEntry, RouteTable};
 use crate::{breaker, pool};
 
 pub(super) fn read_institutions(document: &mut Document) -> BTreeMap<String, InstitutionConfig> {
@@ -126,7 +126,7 @@ pub(super) fn read_routes(
         if paths.is_empty() || !paths.iter().all(|path| is_free_path(path)) {
             reader.refuse("paths", PATHS_RULE);
         }
-        let ledger = ["account", "counter_account", "amount"].map(|key| reader.maybe(key));
+        let ledger_names = ["account", "counter_account", "amount"].map(|key| reader.maybe(key));
         let (Some(institution), Some(request), Some(reply)) = (institution, request, reply) else { continue };
         check_lengths(&mut reader, institution.framing, &request, &reply);
         if institution.pool.connect_timeout >= deadline {
@@ -143,9 +143,18 @@ pub(super) fn read_routes(
             reader.refuse("deadline", "the institution's borrow_wait must be shorter than the deadline");
         }
         let codes = institution.codes.clone();
-        let parts =
-            RouteParts { name, tx_code, kind, institution: institution_name, request, reply, ledger, codes, deadline };
-        match Route::new(parts) {
+        let entry = RouteEntry {
+            name,
+            tx_code,
+            kind,
+            institution: institution_name,
+            request,
+            reply,
+            ledger_names,
+            codes,
+            deadline,
+        };
+        match Route::new(entry) {
             Ok(route) => {
                 if let Err(taken) = table.add(&paths, &Arc::new(route)) {
                     reader.refuse("paths", taken.to_string());

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::{AUDITOR, Answer, CLIENT, OPERATOR, balance, get, post, post_with, transfer};
 use crate::harness::{TestGateway, config_text, eventually};
-use crate::scripted_host::ScriptedHost;
+use crate::scripted_host::{ScriptedHost, balance_reply, read_balance_request};
 use crate::seams::{self, Switches, WRITE_NOTHING, WRITE_TEN, switched};
 
 const BOTH: [Kind; 2] = [Kind::Inquiry, Kind::Mutation];
@@ -218,6 +218,29 @@ async fn a_reply_whose_length_makes_no_sense_is_a_bad_frame() {
     compare(&gateway, Failure::BadFrame, Kind::Mutation, &before, &answer).await;
     let answer = gateway.call(&post("/api/gateway/exchange-rate", CLIENT, r#"{"currency":"USD"}"#)).await;
     assert_eq!((answer.status, answer.code()), (504, "RESULT_UNKNOWN".to_owned()), "the host waits for 124 bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_drips_does_not_outlast_the_deadline() {
+    let host = ScriptedHost::start(|mut stream, _| async move {
+        let Some(request) = read_balance_request(&mut stream).await else { return };
+        for byte in balance_reply(&request) {
+            if stream.write_all(&[byte]).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    })
+    .await;
+    let address = host.address.to_string();
+    let gateway = quick(&[("INSTITUTION__CORE_BANKING__ADDRESS", &address)]).await;
+    let before = before(&gateway, Kind::Inquiry).await;
+    let began = std::time::Instant::now();
+    let answer = gateway.call(&request(Kind::Inquiry, "1")).await;
+    let took = began.elapsed();
+    compare(&gateway, Failure::ReadTimeout, Kind::Inquiry, &before, &answer).await;
+    // The deadline is 1.2 s, the whole reply would take 12 s; the rest is a busy machine's.
+    assert!((Duration::from_millis(1_150)..Duration::from_millis(2_200)).contains(&took), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,127 +1,15 @@
 //! The journal on a disk that forgets what was not synced, tears, fills up and fails.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+mod memory_disk;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use super::recovery::Recovered;
 use super::*;
 use crate::ledger::row::{Closing, Status};
 use crate::routes::Kind;
-
-/// A disk in memory. What is written is in the cache; what is synced is durable.
-#[derive(Debug, Default)]
-pub(crate) struct MemoryDisk {
-    files: Mutex<BTreeMap<u64, Arc<MemoryFile>>>,
-    pub(crate) full: AtomicBool,
-    pub(crate) sync_fails: Arc<AtomicU64>,
-}
-
-#[derive(Debug, Default)]
-struct MemoryFile {
-    cache: Mutex<Vec<u8>>,
-    durable: Mutex<Vec<u8>>,
-    /// Pages that a failed sync left in the cache and marked clean: no later sync writes them, unless they are written anew.
-    forgotten: Mutex<BTreeSet<usize>>,
-    sync_fails: Arc<AtomicU64>,
-}
-
-impl MemoryDisk {
-    /// Power loss: of each page that differs from its durable content, `keep` decides whether it got to the disk.
-    fn lose_power(&self, mut keep: impl FnMut() -> bool) {
-        for file in self.files.lock().unwrap().values() {
-            let (mut cache, mut durable) = (file.cache.lock().unwrap(), file.durable.lock().unwrap());
-            durable.resize(cache.len(), 0);
-            for (new, old) in cache.chunks_mut(4_096).zip(durable.chunks_mut(4_096)) {
-                if new != old && !keep() {
-                    new.copy_from_slice(old);
-                }
-            }
-            durable.clone_from(&cache);
-        }
-    }
-
-    fn edit_last(&self, edit: impl FnOnce(&mut Vec<u8>)) {
-        let files = self.files.lock().unwrap();
-        let mut cache = files.values().next_back().unwrap().cache.lock().unwrap();
-        edit(&mut cache);
-    }
-
-    fn copy(&self) -> Arc<Self> {
-        let copy = Self::default();
-        for (number, file) in &*self.files.lock().unwrap() {
-            let bytes = file.cache.lock().unwrap().clone();
-            let file =
-                MemoryFile { cache: Mutex::new(bytes.clone()), durable: Mutex::new(bytes), ..Default::default() };
-            copy.files.lock().unwrap().insert(*number, Arc::new(file));
-        }
-        Arc::new(copy)
-    }
-}
-
-impl Disk for MemoryDisk {
-    fn list(&self) -> io::Result<Vec<u64>> {
-        Ok(self.files.lock().unwrap().keys().copied().collect())
-    }
-
-    fn create(&self, number: u64, size: u64) -> io::Result<Arc<dyn SegmentFile>> {
-        if self.full.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let bytes = vec![0; usize::try_from(size).unwrap()];
-        let file = Arc::new(MemoryFile {
-            cache: Mutex::new(bytes.clone()),
-            durable: Mutex::new(bytes),
-            forgotten: Mutex::default(),
-            sync_fails: Arc::clone(&self.sync_fails),
-        });
-        assert!(self.files.lock().unwrap().insert(number, Arc::clone(&file)).is_none(), "segment {number} twice");
-        Ok(file)
-    }
-
-    fn open(&self, number: u64) -> io::Result<Arc<dyn SegmentFile>> {
-        Ok(Arc::clone(&self.files.lock().unwrap()[&number]) as Arc<dyn SegmentFile>)
-    }
-
-    fn remove(&self, number: u64) -> io::Result<()> {
-        self.files.lock().unwrap().remove(&number);
-        Ok(())
-    }
-}
-
-impl SegmentFile for MemoryFile {
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let at = usize::try_from(offset).unwrap();
-        self.cache.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
-        let pages = at / 4_096..(at + bytes.len()).div_ceil(4_096);
-        self.forgotten.lock().unwrap().retain(|page| !pages.contains(page));
-        Ok(())
-    }
-
-    fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        let cache = self.cache.lock().unwrap();
-        let at = usize::try_from(offset).unwrap();
-        Ok(cache[at..(at + length).min(cache.len())].to_vec())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let fails = &self.sync_fails;
-        if fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
-            let (cache, durable) = (self.cache.lock().unwrap(), self.durable.lock().unwrap());
-            let pages = cache.chunks(4_096).zip(durable.chunks(4_096)).enumerate();
-            let dirty = pages.filter(|(_, (new, old))| new != old).map(|(page, _)| page);
-            self.forgotten.lock().unwrap().extend(dirty);
-            return Err(io::Error::other("the disk lost the pages"));
-        }
-        let (cache, mut durable) = (self.cache.lock().unwrap(), self.durable.lock().unwrap());
-        let forgotten = self.forgotten.lock().unwrap();
-        for (page, (new, old)) in cache.chunks(4_096).zip(durable.chunks_mut(4_096)).enumerate() {
-            if !forgotten.contains(&page) {
-                old.copy_from_slice(new);
-            }
-        }
-        Ok(())
-    }
-}
+use memory_disk::MemoryDisk;
 
 const SETTINGS: Settings = Settings { limit: 32 * 1_048_576, sync_interval: Duration::from_millis(20) };
 
