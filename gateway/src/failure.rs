@@ -340,6 +340,7 @@ mod tests {
     fn every_failure_has_a_name_of_its_own() {
         let names: std::collections::HashSet<_> = Failure::ALL.iter().map(|failure| failure.name()).collect();
         assert_eq!(names.len(), Failure::ALL.len());
+        assert!(names.iter().all(|name| name.len() <= 32), "a journal record has room for 32 bytes");
     }
 
     #[test]

@@ -9,6 +9,9 @@ use std::time::Duration;
 use codec::{FieldType, Fill, Layout, Origin, Record, Value, decode};
 use serde::{Deserialize, Serialize};
 
+/// Longest field in bytes that a ledger row takes: a journal record has a bound, and must always fit.
+const LEDGER_TEXT_MAX: usize = 64;
+
 /// What a transaction does to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
@@ -135,10 +138,12 @@ impl Route {
         let mut field = |name: &Option<String>, kind: FieldType| {
             let name = name.as_ref()?;
             let from_body = |field: &codec::Field| matches!(field.origin(), Origin::Body { .. });
-            let fits = |field: &codec::Field| field.name() == name && field.kind() == kind && from_body(field);
+            let fits = |field: &codec::Field| {
+                field.name() == name && field.kind() == kind && from_body(field) && field.length() <= LEDGER_TEXT_MAX
+            };
             if !request.fields().iter().any(fits) {
                 faults.push(format!(
-                    "ledger field `{name}` is not a body field of `{}` with the right type",
+                    "ledger field `{name}` is not a body field of `{}` with the right type, {LEDGER_TEXT_MAX} bytes at most",
                     request.name()
                 ));
             }
@@ -157,6 +162,9 @@ impl Route {
         let response_code = reply.index_of("responseCode");
         if response_code.is_none() {
             faults.push(format!("`{}` has no field `responseCode`", reply.name()));
+        }
+        if reply.field("responseCode").is_some_and(|code| code.length() > LEDGER_TEXT_MAX) {
+            faults.push(format!("`responseCode` of `{}` has more than {LEDGER_TEXT_MAX} bytes", reply.name()));
         }
         let mut echoes = Vec::new();
         let mut echoes_id = false;

@@ -301,6 +301,33 @@ async fn damage_to_what_was_durable_refuses_the_start_and_says_where() {
     assert!(found(&disk).is_ok());
 }
 
+#[tokio::test]
+async fn the_largest_row_that_configuration_and_edge_allow_fits_into_a_record() {
+    let word = "w".repeat(64);
+    let mut row = row(1);
+    let facts = &mut row.facts;
+    for text in
+        [&mut facts.tx_code, &mut facts.route, &mut facts.institution, &mut facts.client, &mut facts.correlation_id]
+    {
+        text.clone_from(&word);
+    }
+    facts.account = Some(codec::MaskedAccount::of(&word));
+    facts.counter_account = Some(codec::MaskedAccount::of(&word));
+    facts.account_hash = Some(vec![255; 16]);
+    facts.counter_account_hash = Some(vec![255; 16]);
+    facts.idempotency_key_hash = Some(vec![255; 32]);
+    (facts.amount, facts.requested_at, facts.layout_version) = (Some(i64::MIN), i64::MIN, u32::MAX);
+    // A first try and ten retries, each with the longest name.
+    let attempt = crate::ledger::row::Attempt { outcome: "o".repeat(32), elapsed_us: i64::MIN };
+    row.closing.attempts = vec![attempt; 11];
+    row.closing.response_code = Some("한".repeat(32));
+    row.closing.detail = Some("d".repeat(32));
+    (row.closing.responded_at, row.closing.elapsed_us) = (i64::MIN, i64::MIN);
+    let journal = recover(&Arc::new(MemoryDisk::default())).unwrap().journal;
+    journal.append_intent(&row.facts).unwrap();
+    journal.append_outcome(&row).unwrap();
+}
+
 /// Every way to destroy a durable record in place that leaves the rest of the segment readable.
 #[tokio::test]
 async fn a_hole_in_what_was_durable_is_corruption_and_never_stepped_over() {
