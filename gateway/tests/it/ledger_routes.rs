@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use mock_core_banking::Fault;
 
 use crate::client::{AUDITOR, CLIENT, OTHER_CLIENT, balance, get, post, transfer};
-use crate::harness::TestGateway;
+use crate::harness::{TestGateway, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_is_in_the_ledger_as_soon_as_it_is_answered_with_its_account_masked() {
@@ -111,4 +111,32 @@ async fn filters_search_summary_and_the_unknown_list() {
         let answer = gateway.call(&get(&format!("/api/ledger?{bad}"), AUDITOR)).await;
         assert_eq!((answer.status, answer.code()), (400, "INVALID_REQUEST".to_owned()), "{bad}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_takes_no_rows_costs_inquiries_nothing_and_everything_arrives_afterwards() {
+    use sqlx::Connection as _;
+    let gateway = TestGateway::start(&[]).await;
+    let url = format!("sqlite:{}/ledger.sqlite", gateway.data.path().display());
+    let mut somebody = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut somebody).await.unwrap();
+    let mut client = gateway.client().await;
+    let mut ids = HashSet::new();
+    for _ in 0..200 {
+        let answer = client.call(&balance("1")).await;
+        assert_eq!(answer.status, 200);
+        ids.insert(answer.transaction_id());
+    }
+    for id in &ids {
+        let row = client.call(&get(&format!("/api/ledger/{id}"), CLIENT)).await;
+        assert_eq!(row.json()["status"], "SUCCESS", "the journal answers for what is not shipped");
+    }
+    let shipped = async || gateway.get("/api/ledger/summary", AUDITOR).await["SUCCESS"].as_u64().unwrap();
+    assert_eq!(shipped().await, 0, "the store was not locked, so this shows nothing");
+    assert_eq!(client.call(&get("/health/ready", "")).await.status, 200);
+    sqlx::query("ROLLBACK").execute(&mut somebody).await.unwrap();
+    eventually("everything is shipped", async || shipped().await == 200).await;
+    let rows: HashSet<_> =
+        gateway.rows().await.iter().map(|row| row["transactionId"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(rows, ids);
 }

@@ -7,7 +7,7 @@ use mock_core_banking::{Fault, FaultRule, FaultSchedule, opening_balance};
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
-use crate::client::{AUDITOR, Client, balance};
+use crate::client::{AUDITOR, Client, OPERATOR, balance, get};
 use crate::harness::{TestGateway, eventually, simulator};
 use crate::process::{Process, write_config};
 use crate::scripted_host::{ScriptedHost, answer_balances, balance_reply, read_balance_request};
@@ -77,6 +77,17 @@ async fn ten_thousand_calls_through_a_jittery_host_never_get_anothers_reply() {
         counts.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum::<u64>() == 64 * 157
     })
     .await;
+    // Three counts that know nothing of each other: the metrics, the ledger, the simulator.
+    let counts = gateway.get("/api/ledger/summary", AUDITOR).await;
+    let metrics = gateway.call(&get("/metrics", OPERATOR)).await.text;
+    for status in ["SUCCESS", "FAILED", "UNKNOWN"] {
+        let line = format!("gwanmun_transactions_total{{route=\"balance\",status=\"{status}\"}} {}\n", counts[status]);
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    let sent = counts["SUCCESS"].as_u64().unwrap() + counts["UNKNOWN"].as_u64().unwrap();
+    // A request that met the host's closing is in doubt here and was never there.
+    let arrived = gateway.simulator.host().counters().requests["0200"];
+    assert!(arrived <= sent && arrived >= counts["SUCCESS"].as_u64().unwrap(), "{arrived} arrived of {sent}");
     let pool = gateway.pool("core-banking").await;
     assert_eq!(pool["active"], 0);
     assert!(pool["idle"].as_u64().unwrap() <= 32);

@@ -379,6 +379,24 @@ async fn what_a_failed_sync_left_in_the_cache_is_written_again_by_the_next_start
 }
 
 #[tokio::test]
+async fn a_power_cut_during_a_start_takes_nothing_that_the_life_before_had_acknowledged() {
+    let disk = Arc::new(MemoryDisk::default());
+    let (journal, syncer) = start(&disk);
+    let acknowledged = journal.append_outcome(&row(0)).unwrap();
+    journal.durable(acknowledged).await.unwrap();
+    syncer.abort();
+    // A kill, a start that writes the record again, and then the power: of what is not synced only the new header got
+    // to the disk, and it says that the old copy does not count.
+    recover(&disk).unwrap();
+    let mut pages = 0;
+    disk.lose_power(|| {
+        pages += 1;
+        pages == 1
+    });
+    assert_eq!(found(&disk).unwrap().0, [0]);
+}
+
+#[tokio::test]
 async fn two_failed_syncs_in_a_row_and_a_power_cut_lose_nothing() {
     let disk = Arc::new(MemoryDisk::default());
     let (journal, syncer) = start(&disk);
