@@ -110,22 +110,23 @@ async fn a_head_that_is_too_large_is_431_and_too_many_headers_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_draining_what_runs_ends_and_what_comes_is_turned_away() {
     let gateway = TestGateway::start(&[]).await;
-    gateway.fault_with("0200", Fault::Late, 1.0, Some(700), None);
+    gateway.fault_with("0200", Fault::Late, 1.0, Some(2_500), None);
     let (mut running, mut coming) = (gateway.client().await, gateway.client().await);
     running.send(&balance("1")).await;
-    let whole = balance("1");
-    let (head, rest) = whole.split_at(whole.len() - 2);
+    // The interim answer says that the head was read and the body is waited for: this line is no longer idle.
+    let whole = balance("1").replacen("\r\n", "\r\nexpect: 100-continue\r\n", 1);
+    let (head, rest) = whole.split_at(whole.find("\r\n\r\n").unwrap() + 4);
     coming.send(head).await;
+    assert_eq!(coming.read().await.unwrap().status, 100);
     eventually("it is at the host", async || gateway.simulator.host().counters().requests.contains_key("0200")).await;
     gateway.stop.cancel();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    eventually("nobody listens any more", async || TcpStream::connect(gateway.address).await.is_err()).await;
     coming.send(rest).await;
     let answer = coming.read().await.unwrap();
     assert_eq!((answer.status, answer.code()), (503, "SHUTTING_DOWN".to_owned()));
     assert_eq!(answer.headers["retry-after"], "1");
     assert_eq!(running.read().await.unwrap().status, 200);
     gateway.serving.await.unwrap().unwrap();
-    assert!(TcpStream::connect(gateway.address).await.is_err(), "nobody listens any more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
