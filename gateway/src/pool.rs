@@ -152,11 +152,6 @@ impl Pool {
         }
     }
 
-    /// Makes every connection that is idle now unusable.
-    pub fn flush(&self) {
-        self.shared.flush();
-    }
-
     /// What operators see.
     #[must_use]
     pub fn stats(&self) -> Stats {

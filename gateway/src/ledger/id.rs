@@ -132,6 +132,13 @@ struct Blocks {
     spare: Option<u64>,
 }
 
+impl Blocks {
+    /// At half use, while there is no spare.
+    fn want_another(&self) -> bool {
+        self.spare.is_none() && self.end - self.next <= BLOCK_SIZE / 2
+    }
+}
+
 impl IdSource {
     /// A source without a block.
     #[must_use]
@@ -159,7 +166,7 @@ impl IdSource {
     #[must_use]
     pub fn wants_block(&self) -> bool {
         let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        blocks.spare.is_none() && blocks.end - blocks.next <= BLOCK_SIZE / 2
+        blocks.want_another()
     }
 
     /// Draws the next id.
@@ -173,8 +180,7 @@ impl IdSource {
         {
             (blocks.next, blocks.end) = (block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE);
         }
-        let want = blocks.spare.is_none() && blocks.end - blocks.next <= BLOCK_SIZE / 2;
-        if want {
+        if blocks.want_another() {
             self.wanted.notify_one();
         }
         if blocks.next == blocks.end {

@@ -142,8 +142,17 @@ impl Journal {
     }
 }
 
+/// Reads a segment in pieces: asking for more than is there would reserve memory for it.
 fn read_whole(segment: &Segment) -> io::Result<Vec<u8>> {
-    segment.file.read_at(0, usize::try_from(u32::MAX).unwrap_or(usize::MAX).min(1 << 30))
+    const PIECE: usize = 1_048_576;
+    let mut bytes = Vec::new();
+    loop {
+        let piece = segment.file.read_at(u64::try_from(bytes.len()).unwrap_or(u64::MAX), PIECE)?;
+        bytes.extend_from_slice(&piece);
+        if piece.len() < PIECE {
+            return Ok(bytes);
+        }
+    }
 }
 
 fn body(bytes: &[u8]) -> &[u8] {

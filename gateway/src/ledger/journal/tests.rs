@@ -507,3 +507,12 @@ async fn shipping_reads_every_outcome_once_over_many_segments_and_frees_them() {
     assert!(disk.list().unwrap().len() <= 2, "{:?}", disk.list());
     assert_eq!(journal.writer().live.len(), 0);
 }
+
+#[tokio::test]
+async fn a_start_asks_for_no_more_of_a_segment_than_a_piece_at_a_time() {
+    let disk = Arc::new(MemoryDisk::default());
+    let journal = recover(&disk).unwrap().journal;
+    journal.append_outcome(&row(0)).unwrap();
+    recover(&disk).unwrap();
+    assert!(disk.longest_read.load(Ordering::Relaxed) <= 1_048_576);
+}

@@ -14,6 +14,8 @@ pub(super) struct MemoryDisk {
     pub(super) files: Mutex<BTreeMap<u64, Arc<MemoryFile>>>,
     pub(super) full: AtomicBool,
     pub(super) sync_fails: Arc<AtomicU64>,
+    /// The most bytes that one read asked for.
+    pub(super) longest_read: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -23,6 +25,7 @@ pub(super) struct MemoryFile {
     /// Pages that a failed sync left in the cache and marked clean: no later sync writes them, unless they are written anew.
     forgotten: Mutex<BTreeSet<usize>>,
     sync_fails: Arc<AtomicU64>,
+    longest_read: Arc<AtomicU64>,
 }
 
 impl MemoryDisk {
@@ -73,6 +76,7 @@ impl Disk for MemoryDisk {
             durable: Mutex::new(bytes),
             forgotten: Mutex::default(),
             sync_fails: Arc::clone(&self.sync_fails),
+            longest_read: Arc::clone(&self.longest_read),
         });
         assert!(self.files.lock().unwrap().insert(number, Arc::clone(&file)).is_none(), "segment {number} twice");
         Ok(file)
@@ -98,6 +102,7 @@ impl SegmentFile for MemoryFile {
     }
 
     fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        self.longest_read.fetch_max(u64::try_from(length).unwrap(), Ordering::Relaxed);
         let cache = self.cache.lock().unwrap();
         let at = usize::try_from(offset).unwrap();
         Ok(cache[at..(at + length).min(cache.len())].to_vec())
