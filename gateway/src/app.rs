@@ -1,8 +1,10 @@
 //! The composition root: makes the parts, wires them, owns the order of the filter chain, and knows how a gateway starts
 //! and stops.
 
+mod parts;
+
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tower::ServiceBuilder;
 
-use crate::breaker::Breaker;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::failure::Failure;
@@ -28,13 +29,17 @@ use crate::filters::routing::find_route;
 use crate::filters::{Filter, FilterLayer};
 use crate::http::ledger::Auditing;
 use crate::http::operations::Operations;
+use crate::http::resolution::{self, Resolving};
 use crate::http::submit::{BodyLimits, Submit, submit};
 use crate::http::{edge, ledger, operations, reply};
-use crate::ledger::{Disk, FolderDisk, Ledger, OpenError, Settings, SqliteStore, Store, search_key, sync_folder_of};
-use crate::pool::{Dial, Pool, TcpDial};
+use crate::ledger::{Disk, FolderDisk, Ledger, OpenError, Settings, Store, search_key, sync_folder_of};
+use crate::pool::{Dial, TcpDial};
 use crate::resilience::Institution;
+use crate::resolve::{Reconciler, Resolver};
 use crate::telemetry::Telemetry;
 use crate::transaction::Transactions;
+pub use parts::open_store;
+use parts::{lock_folder, make_institutions};
 
 /// Makes the dial of an institution, from its name and address.
 pub type DialBy = Box<dyn Fn(&str, &str) -> Arc<dyn Dial> + Send>;
@@ -72,8 +77,14 @@ pub enum StartError {
 
 /// Why a running gateway stopped by itself.
 #[derive(Debug, thiserror::Error)]
-#[error("the journal cannot be written any more; what is not recorded will be UNKNOWN after the next start")]
-pub struct JournalFailed;
+pub enum Stopped {
+    /// Nothing can be recorded any more.
+    #[error("the journal cannot be written any more; what is not recorded will be UNKNOWN after the next start")]
+    JournalFailed,
+    /// Another life has taken over.
+    #[error("this gateway's instance letter was taken over, or its journal was retired")]
+    Fenced,
+}
 
 /// A gateway that is ready to serve.
 pub struct App {
@@ -84,6 +95,8 @@ pub struct App {
     transactions: Arc<Transactions>,
     telemetry: Arc<Telemetry>,
     keys: Arc<Keys>,
+    resolver: Arc<Resolver>,
+    reconciler: Arc<Reconciler>,
     // Held as long as the data folder is ours.
     _lock: Option<File>,
 }
@@ -101,7 +114,7 @@ impl App {
         let lock = lock_folder(&data)?;
         let journal = data.join("journal");
         let disk = FolderDisk::new(&journal).map_err(|error| at(&journal, error))?;
-        let store = SqliteStore::open(&data.join("ledger.sqlite")).await.map_err(OpenError::Store)?;
+        let store = open_store(&config).await?;
         let key_file = data.join("search.key");
         let search_key = match &config.search_key {
             Some(key) => key.clone(),
@@ -110,7 +123,7 @@ impl App {
         let seams = Seams {
             clock: Clock::system()?,
             disk: Arc::new(disk),
-            store: Store::Sqlite(store),
+            store,
             dial: Box::new(|_, address| Arc::new(TcpDial { address: address.to_owned() })),
             search_key,
         };
@@ -126,21 +139,30 @@ impl App {
     pub async fn assemble(config: Config, seams: Seams) -> Result<Self, StartError> {
         let Seams { clock, disk, store, dial, search_key } = seams;
         let telemetry = Arc::new(Telemetry::new());
-        let settings = Settings { journal: config.journal, instance: config.instance, search_key };
+        let settings = Settings {
+            journal: config.journal,
+            instance: config.instance,
+            search_key,
+            instance_lease: config.instance_lease,
+            claim_keep: config.claim_keep,
+        };
+        let institutions = Arc::new(make_institutions(&config, &dial, &clock, &telemetry));
+        let resolver = Resolver::new(
+            store.clone(),
+            Arc::clone(&institutions),
+            &config.routes,
+            config.resolver,
+            (clock.clone(), Arc::clone(&telemetry)),
+        );
+        let resolver = Arc::new(resolver);
+        let reconciler = Reconciler::new(
+            store.clone(),
+            Arc::clone(&resolver),
+            Arc::clone(&institutions),
+            config.settled_by(),
+            clock.clone(),
+        );
         let ledger = Ledger::open(disk, store, settings, clock.clone(), &telemetry).await?;
-        let mut institutions = BTreeMap::new();
-        for (name, settings) in &config.institutions {
-            let dial = dial(name, &settings.address);
-            let institution = Institution {
-                name: name.clone(),
-                pool: Pool::new(dial, settings.framing, settings.pool, clock.clone()),
-                breaker: Breaker::new(settings.breaker, clock.clone()),
-                retry: settings.retry,
-                clock: clock.clone(),
-                telemetry: Arc::clone(&telemetry),
-            };
-            institutions.insert(name.clone(), Arc::new(institution));
-        }
         let by_name = institutions.iter().map(|(name, one)| (name.clone(), Arc::clone(one))).collect();
         let transactions = Transactions::new(Arc::clone(&ledger), by_name, config.admission_max, clock.clone());
         let keys = Arc::new(Keys::new(&config.clients, config.client_limit));
@@ -148,10 +170,12 @@ impl App {
             config,
             clock,
             ledger,
-            institutions: Arc::new(institutions),
+            institutions,
             transactions: Arc::new(transactions),
             telemetry,
             keys,
+            resolver,
+            reconciler: Arc::new(reconciler),
             _lock: None,
         })
     }
@@ -176,10 +200,17 @@ impl App {
             ledger: Arc::clone(&self.ledger),
             telemetry: Arc::clone(&self.telemetry),
         };
+        let resolving = Resolving {
+            resolver: Arc::clone(&self.resolver),
+            reconciler: Arc::clone(&self.reconciler),
+            ledger: Arc::clone(&self.ledger),
+            body,
+        };
         // Observation stands beside the chain and not in it: watching a jam must not be stopped by the jam.
         let everything = Router::new()
             .merge(ledger::router(auditing))
             .merge(operations::router(operations))
+            .merge(resolution::router(resolving))
             .method_not_allowed_fallback(method_not_allowed)
             .fallback_service(transactions);
 
@@ -194,14 +225,39 @@ impl App {
         )
     }
 
+    /// Starts what goes on by itself: resolution, the daily reconciliation, upkeep. It ends with `stop`.
+    pub fn start_background(&self, stop: &CancellationToken) -> TaskTracker {
+        let tasks = TaskTracker::new();
+        if self.config.resolver.enabled {
+            tasks.spawn(Arc::clone(&self.resolver).run(Arc::clone(&self.ledger), stop.clone()));
+        }
+        if let Some(at) = self.config.reconcile_at {
+            tasks.spawn(Arc::clone(&self.reconciler).run_daily(at, stop.clone()));
+        }
+        tasks.spawn(upkeep(Arc::clone(&self.institutions), Arc::clone(&self.telemetry), stop.clone()));
+        tasks.close();
+        tasks
+    }
+
+    /// The ledger.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// What resolves and reconciles.
+    #[must_use]
+    pub fn reconciler(&self) -> &Arc<Reconciler> {
+        &self.reconciler
+    }
+
     /// Serves until `stop`, then drains.
     ///
     /// # Errors
-    /// [`JournalFailed`]: the process must stop.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> Result<(), JournalFailed> {
-        let _upkeep =
-            AbortOnDropHandle::new(tokio::spawn(upkeep(Arc::clone(&self.institutions), Arc::clone(&self.telemetry))));
+    /// [`Stopped`]: the process must stop.
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> Result<(), Stopped> {
         let (closing, connections) = (CancellationToken::new(), TaskTracker::new());
+        let background = self.start_background(&closing);
         let serving = edge::serve(
             listener,
             self.router(),
@@ -211,19 +267,30 @@ impl App {
             connections.clone(),
         );
         let serving = AbortOnDropHandle::new(tokio::spawn(serving));
-        let failed = self.ledger.journal().failed().clone();
-        tokio::select! {
-            () = stop.cancelled() => self.drain(self.config.drain, closing, connections).await,
+        let (failed, fenced) = (self.ledger.journal().failed().clone(), self.ledger.fenced().clone());
+        let time = tokio::select! {
+            () = stop.cancelled() => self.config.drain,
             // Those under way can't record their end any more; they shall still be answered.
-            () = failed.cancelled() => self.drain(Duration::from_secs(1), closing, connections).await,
-        }
+            () = failed.cancelled() => Duration::from_secs(1),
+            () = fenced.cancelled() => self.config.drain,
+        };
+        self.drain(time, closing, connections, background).await;
         drop(serving);
-        if failed.is_cancelled() { Err(JournalFailed) } else { Ok(()) }
+        if failed.is_cancelled() {
+            return Err(Stopped::JournalFailed);
+        }
+        if fenced.is_cancelled() { Err(Stopped::Fenced) } else { Ok(()) }
     }
 
     /// Four fifths of the drain time belong to transactions under way; in the rest what is left is ended by its guards,
     /// answered, synced and shipped.
-    async fn drain(&self, time: Duration, closing: CancellationToken, connections: TaskTracker) {
+    async fn drain(
+        &self,
+        time: Duration,
+        closing: CancellationToken,
+        connections: TaskTracker,
+        background: TaskTracker,
+    ) {
         let end = self.clock.now() + time;
         tracing::info!(in_flight = self.transactions.in_flight(), "draining");
         closing.cancel();
@@ -231,6 +298,9 @@ impl App {
         let left = |share: f64| end.saturating_duration_since(self.clock.now()).mul_f64(share);
         if tokio::time::timeout(left(0.4), connections.wait()).await.is_err() {
             tracing::debug!("closing what callers keep open");
+        }
+        if tokio::time::timeout(left(0.3), background.wait()).await.is_err() {
+            tracing::debug!("a question to a host did not end in time");
         }
         for institution in self.institutions.values() {
             institution.pool.close();
@@ -249,24 +319,20 @@ async fn method_not_allowed(request: Request) -> Response {
 }
 
 /// Closes connections that are idle for too long and folds metrics, now and then.
-async fn upkeep(institutions: Arc<BTreeMap<String, Arc<Institution>>>, telemetry: Arc<Telemetry>) {
+async fn upkeep(
+    institutions: Arc<BTreeMap<String, Arc<Institution>>>,
+    telemetry: Arc<Telemetry>,
+    stop: CancellationToken,
+) {
     loop {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            () = stop.cancelled() => return,
+        }
         for institution in institutions.values() {
             institution.pool.sweep();
         }
         telemetry.upkeep();
-    }
-}
-
-fn lock_folder(data: &Path) -> Result<File, StartError> {
-    let path = data.join("lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|error| StartError::Io(path.display().to_string(), error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StartError::InUse(data.display().to_string())),
-        Err(TryLockError::Error(error)) => Err(StartError::Io(path.display().to_string(), error)),
     }
 }
 

@@ -5,25 +5,30 @@
 
 mod document;
 mod entries;
+mod questions;
 mod settings;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use codec::{Catalog, Framing};
+use zeroize::Zeroizing;
 
 use crate::filters::auth::Client;
 use crate::filters::rate_limit::Quota;
 use crate::http::edge;
 use crate::ledger::{Instance, JournalSettings};
 use crate::resilience::Retry;
-use crate::routes::{HostCodes, RouteTable};
+use crate::resolve::{self, Daily};
+use crate::routes::{HostCodes, Questions, RouteTable};
 use crate::telemetry::LogFormat;
 use crate::{breaker, pool};
-use document::Document;
+use document::{Document, Reader};
 pub use document::{Problem, is_word};
 use entries::{read_clients, read_institutions, read_routes};
+use questions::read_questions;
 pub use settings::{SETTINGS, render_markdown};
 
 /// Everything that a gateway needs to start.
@@ -43,6 +48,16 @@ pub struct Config {
     pub instance: Instance,
     /// The journal's rules.
     pub journal: JournalSettings,
+    /// Where the rows go.
+    pub store: StoreConfig,
+    /// How long the instance letter stays ours without a word from us.
+    pub instance_lease: Duration,
+    /// How long an idempotency key is kept.
+    pub claim_keep: Duration,
+    /// The resolver's rules.
+    pub resolver: resolve::Settings,
+    /// When yesterday is reconciled, if at all.
+    pub reconcile_at: Option<Daily>,
     /// Key of the account hash, if it is given.
     pub search_key: Option<Vec<u8>>,
     /// Rate limit of each client.
@@ -74,8 +89,23 @@ pub struct InstitutionConfig {
     pub breaker: breaker::Settings,
     /// Retries.
     pub retry: Retry,
+    /// How long after its deadline a request may still be processed.
+    pub settle_time: Duration,
+    /// What the gateway may ask it.
+    pub questions: Arc<Questions>,
+    /// Which institution lists what this one processed.
+    pub settled_by: Option<String>,
     codes: HostCodes,
     place: String,
+}
+
+/// Where the ledger's rows go.
+#[derive(Debug, Clone)]
+pub enum StoreConfig {
+    /// A file in the data folder.
+    Sqlite,
+    /// A server, by its URL.
+    Postgres(Zeroizing<String>),
 }
 
 /// The process's environment, as far as it is ours. A variable of ours that is not UTF-8 is kept with a value that no
@@ -96,6 +126,13 @@ impl Config {
     pub fn descriptors_max(&self) -> u64 {
         let hosts: usize = self.institutions.values().map(|institution| institution.pool.connections_max).sum();
         u64::try_from(self.edge.connections_max.saturating_add(hosts)).unwrap_or(u64::MAX).saturating_add(128)
+    }
+
+    /// Whose mutations are listed by whom.
+    #[must_use]
+    pub fn settled_by(&self) -> BTreeMap<String, String> {
+        let listed = |(name, one): (&String, &InstitutionConfig)| Some((name.clone(), one.settled_by.clone()?));
+        self.institutions.iter().filter_map(listed).collect()
     }
 
     /// Reads a file.
@@ -121,8 +158,9 @@ impl Config {
         environment: &[(String, String)],
     ) -> Result<Self, Vec<Problem>> {
         let mut document = Document::read(name, text, environment);
-        let institutions = read_institutions(&mut document);
+        let mut institutions = read_institutions(&mut document);
         let catalog = read_catalog(&mut document, folder);
+        read_questions(&mut document, &catalog, &mut institutions);
         let routes = read_routes(&mut document, name, &catalog, &institutions);
         let clients = read_clients(&mut document, name);
         let config = read_rest(&mut document, folder, institutions, routes, clients);
@@ -141,17 +179,7 @@ fn read_rest(
     let listen = server.address("listen");
     let admission_max = server.size("admission_max", 1..=100_000);
     let drain = server.time("drain");
-    let edge = edge::Limits {
-        connections_max: server.size("connections_max", 1..=1_000_000),
-        first_byte: server.time("first_byte_timeout"),
-        head: server.time("head_timeout"),
-        idle: server.time("idle_timeout"),
-        body: server.time("body_timeout"),
-        body_max: usize::try_from(server.bytes("body_max", 1)).unwrap_or(usize::MAX),
-        // hyper refuses a smaller buffer.
-        head_max: usize::try_from(server.bytes("head_max", 8_192)).unwrap_or(usize::MAX),
-        headers_max: server.size("headers_max", 1..=1_000),
-    };
+    let edge = read_edge(&mut server);
     let mut ledger = document.section("ledger");
     let data = folder.join(ledger.text("data"));
     let letter = ledger.text("instance");
@@ -167,12 +195,23 @@ fn read_rest(
         let most = journal.transactions_max();
         ledger.refuse("journal_limit", format!("with this `journal_limit`, `admission_max` may be {most} at most"));
     }
+    let store = read_store(&mut ledger);
+    let (instance_lease, claim_keep) = (ledger.time("instance_lease"), ledger.time("idempotency_keep"));
     let search_key = ledger.maybe("search_key").map(String::into_bytes);
     if search_key.as_ref().is_some_and(|key| key.len() < 32) {
         ledger.refuse("search_key", "`search_key` must have at least 32 characters");
     }
     let mut limit = document.section("client_limit");
     let client_limit = Quota { burst: limit.count("burst", 1..=1_000_000), rate: limit.count("rate", 1..=1_000_000) };
+    let resolver = read_resolver(&mut document.section("resolver"));
+    let mut section = document.section("reconciliation");
+    let reconcile_at = section.maybe("daily_at").and_then(|text| {
+        let daily = Daily::parse(&text);
+        if daily.is_none() {
+            section.refuse("daily_at", "`daily_at` must be HH:MM, in Seoul");
+        }
+        daily
+    });
     let mut log = document.section("log");
     let log_format = if log.text("format") == "json" { LogFormat::Json } else { LogFormat::Text };
     let log_level = log.text("level").parse().unwrap_or(tracing::Level::INFO);
@@ -185,6 +224,11 @@ fn read_rest(
         data,
         instance: instance.unwrap_or_default(),
         journal,
+        store,
+        instance_lease,
+        claim_keep,
+        resolver,
+        reconcile_at,
         search_key,
         client_limit,
         log_format,
@@ -194,6 +238,45 @@ fn read_rest(
         routes,
         clients,
     }
+}
+
+fn read_edge(server: &mut Reader<'_>) -> edge::Limits {
+    edge::Limits {
+        connections_max: server.size("connections_max", 1..=1_000_000),
+        first_byte: server.time("first_byte_timeout"),
+        head: server.time("head_timeout"),
+        idle: server.time("idle_timeout"),
+        body: server.time("body_timeout"),
+        body_max: usize::try_from(server.bytes("body_max", 1)).unwrap_or(usize::MAX),
+        // hyper refuses a smaller buffer.
+        head_max: usize::try_from(server.bytes("head_max", 8_192)).unwrap_or(usize::MAX),
+        headers_max: server.size("headers_max", 1..=1_000),
+    }
+}
+
+fn read_store(ledger: &mut Reader<'_>) -> StoreConfig {
+    match (ledger.text("store").as_str(), ledger.maybe("postgres_url")) {
+        ("postgres", Some(url)) => StoreConfig::Postgres(Zeroizing::new(url)),
+        ("postgres", None) => {
+            ledger.refuse("store", "with `store = \"postgres\"` a `postgres_url` is required");
+            StoreConfig::Sqlite
+        }
+        _ => StoreConfig::Sqlite,
+    }
+}
+
+fn read_resolver(section: &mut Reader<'_>) -> resolve::Settings {
+    let resolver = resolve::Settings {
+        enabled: section.flag("enabled"),
+        poll: section.time("poll"),
+        at_once: u32::try_from(section.count("at_once", 1..=1_000)).unwrap_or(1),
+        wait_min: section.time("wait_min"),
+        wait_max: section.time("wait_max"),
+    };
+    if resolver.wait_max < resolver.wait_min {
+        section.refuse("wait_max", "`wait_max` is shorter than `wait_min`");
+    }
+    resolver
 }
 
 fn read_catalog(document: &mut Document, folder: &Path) -> Catalog {

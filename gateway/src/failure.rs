@@ -49,12 +49,20 @@ failures! {
     IdempotencyKeyMissing = "idempotency-key-missing",
     IdempotencyKeyInvalid = "idempotency-key-invalid",
     IdempotencyInProgress = "idempotency-in-progress",
+    IdempotencyKeyReused = "idempotency-key-reused",
     IdempotencyUnavailable = "idempotency-unavailable",
     RateLimited = "rate-limited",
     Overloaded = "overloaded",
     Draining = "draining",
     NoLedgerRoom = "no-ledger-room",
     LedgerUnreadable = "ledger-unreadable",
+    NotResolvable = "not-resolvable",
+    ResolutionInProgress = "resolution-in-progress",
+    UnknownRun = "unknown-run",
+    // A repeat of a key: the first one's row stands, and nothing is sent.
+    RepeatInDoubt = "repeat-in-doubt",
+    RepeatNotProcessed = "repeat-not-processed",
+    RepeatCanceled = "repeat-canceled",
     // Before sending: a row exists, and it is certain that nothing left.
     CircuitOpen = "circuit-open",
     PoolExhausted = "pool-exhausted",
@@ -75,6 +83,7 @@ failures! {
     EchoMismatch = "echo-mismatch",
     UndecodableReply = "undecodable-reply",
     InDoubtCode = "in-doubt-code",
+    DuplicateId = "duplicate-id",
     ShutdownAfterSend = "shutdown-after-send",
     InternalAfterSend = "internal-after-send",
     // Answered by the host.
@@ -189,12 +198,19 @@ impl Failure {
             IdempotencyKeyMissing => door(400, "IDEMPOTENCY_KEY_MISSING"),
             IdempotencyKeyInvalid => door(400, "IDEMPOTENCY_KEY_INVALID"),
             IdempotencyInProgress => door(409, "IDEMPOTENCY_IN_PROGRESS"),
+            IdempotencyKeyReused => door(422, "IDEMPOTENCY_KEY_REUSED"),
             IdempotencyUnavailable => door(503, "IDEMPOTENCY_UNAVAILABLE"),
             RateLimited => door(429, "RATE_LIMITED"),
             Overloaded => door(503, "OVERLOADED"),
             Draining => door(503, "SHUTTING_DOWN"),
             NoLedgerRoom => door(503, "LEDGER_UNAVAILABLE"),
             LedgerUnreadable => door(503, "LEDGER_UNAVAILABLE"),
+            NotResolvable => door(409, "NOT_RESOLVABLE"),
+            ResolutionInProgress => door(409, "RESOLUTION_IN_PROGRESS"),
+            UnknownRun => door(404, "UNKNOWN_RUN"),
+            RepeatInDoubt => doubt(504, Counts::Never, false, Fate::None),
+            RepeatNotProcessed => door(422, "TRANSACTION_NOT_PROCESSED"),
+            RepeatCanceled => door(422, "TRANSACTION_CANCELED"),
             CircuitOpen => unsent("CIRCUIT_OPEN", Counts::Never, Fate::None),
             PoolExhausted => unsent("GATEWAY_SATURATED", Counts::Aborted, Fate::None),
             NoLocalSocket => unsent("GATEWAY_SATURATED", Counts::Aborted, Fate::None),
@@ -224,7 +240,7 @@ impl Failure {
             BadFrame => doubt(bad_reply, Counts::Failure, false, Fate::Closed),
             EchoMismatch => doubt(bad_reply, Counts::Failure, false, Fate::ClosedAndFlushed),
             UndecodableReply => doubt(bad_reply, Counts::Success, false, Fate::Closed),
-            InDoubtCode => doubt(bad_reply, Counts::Success, false, Fate::Kept),
+            InDoubtCode | DuplicateId => doubt(bad_reply, Counts::Success, false, Fate::Kept),
             ShutdownAfterSend => doubt(504, Counts::Aborted, false, Fate::Closed),
             InternalAfterSend => doubt(504, Counts::Aborted, false, Fate::Closed),
             HostDeclined => Policy {
@@ -251,7 +267,7 @@ impl Failure {
     #[must_use]
     pub const fn is_retryable(self, kind: Kind) -> bool {
         let http = self.policy(kind).http;
-        http == 429 || http == 503 || matches!(self, Self::IdempotencyInProgress)
+        http == 429 || http == 503 || matches!(self, Self::IdempotencyInProgress | Self::ResolutionInProgress)
     }
 }
 
@@ -341,6 +357,11 @@ mod tests {
         let names: std::collections::HashSet<_> = Failure::ALL.iter().map(|failure| failure.name()).collect();
         assert_eq!(names.len(), Failure::ALL.len());
         assert!(names.iter().all(|name| name.len() <= 32), "a journal record has room for 32 bytes");
+    }
+
+    #[test]
+    fn the_ledger_knows_a_duplicate_id_by_the_name_that_is_given_here() {
+        assert_eq!(Failure::DuplicateId.name(), crate::ledger::DUPLICATE_ID);
     }
 
     #[test]

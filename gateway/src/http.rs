@@ -6,5 +6,6 @@ pub mod edge;
 pub mod ledger;
 pub mod operations;
 pub mod reply;
+pub mod resolution;
 pub mod submit;
 pub mod texts;

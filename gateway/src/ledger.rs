@@ -4,34 +4,47 @@
 //! A transaction gets an [`Entry`] and closes it; the journal has it before anybody hears of it, the store a moment
 //! later. Nothing here knows HTTP, sockets or what a failure means.
 
+mod claims;
 mod entry;
 mod id;
+mod instance;
 mod journal;
 mod metrics;
 mod row;
+mod search_key;
 mod shipper;
+mod stale;
 mod store;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::civil::Date;
 use sha2::Sha256;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::Clock;
 use crate::telemetry::Telemetry;
+pub use claims::ClaimResult;
+use claims::Claims;
 pub use entry::{End, Entry, Witness};
 pub use id::{IdSource, Instance, NoIds, TransactionId};
 pub use journal::{
     Disk, FolderDisk, Journal, JournalError, Position, RecoveryError, Room, SegmentFile, Settings as JournalSettings,
 };
 use metrics::Metrics;
-pub use row::{Attempt, Closing, Facts, Proof, Row, Status};
-pub use store::{Claim, Claimed, Filter, MemoryStore, Shipment, SqliteStore, Store, StoreError, StoredRow};
+pub use row::{Answer, Attempt, Closing, DUPLICATE_ID, Facts, Outcome, Proof, Resolution, ResolveAs, Row, Status};
+pub use search_key::search_key;
+pub(crate) use search_key::sync_folder_of;
+pub use store::{
+    ByHand, Claim, ClaimKey, Claimed, Class, Difference, Doubt, Filter, HostLine, LedgerLine, MemoryStore, Owner,
+    Progress, Repeat, Resolved, Run, Shipment, SqlStore, Step, StepEnd, Store, StoreError, StoredRow, Taken, Tally,
+    Verdict, Wanted,
+};
+use store::{InstanceLease, JournalMark};
 
 /// The ledger's rules.
 #[derive(Debug, Clone)]
@@ -42,6 +55,10 @@ pub struct Settings {
     pub instance: Instance,
     /// Key of the hash by which auditors find an account.
     pub search_key: Vec<u8>,
+    /// How long the letter stays ours without a word from us.
+    pub instance_lease: Duration,
+    /// How long a key is kept after its transaction has ended.
+    pub claim_keep: Duration,
 }
 
 /// Why the ledger can't be opened.
@@ -56,6 +73,15 @@ pub enum OpenError {
     /// The store can't be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The note in the journal's folder does not read.
+    #[error("the identity file in the journal's folder does not read")]
+    Identity,
+    /// Another gateway has the letter.
+    #[error("another running gateway has this instance letter in the ledger store")]
+    LetterTaken,
+    /// The journal was fenced off by an operator.
+    #[error("this journal was retired: what it left open is resolved without it, and it may not go on")]
+    Retired,
 }
 
 /// The handle that everybody shares.
@@ -68,6 +94,14 @@ pub struct Ledger {
     metrics: Metrics,
     search: Hmac<Sha256>,
     shipped: watch::Sender<Position>,
+    claims: Claims,
+    owner: Owner,
+    instance_lease: InstanceLease,
+    claim_keep: Duration,
+    /// Cancelled when another life has taken this one's place.
+    fenced: CancellationToken,
+    /// Rung when a row in doubt got into the store.
+    doubted: Notify,
     tasks: std::sync::Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
@@ -83,38 +117,60 @@ impl Ledger {
         clock: Clock,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Arc<Self>, OpenError> {
-        let checkpoints = store.checkpoints().await?;
-        let mut shipped = Position::default();
+        let found = instance::look(&store, &*disk, settings.instance).await?;
+        if found.stale {
+            stale::settle(&store, &disk, settings.journal, &clock).await?;
+        }
+        let marks = store.journal_marks().await?;
+        let mut mark = JournalMark::default();
         let new_id = uuid::Uuid::now_v7().into_bytes();
-        let recovered = Journal::recover(disk, settings.journal, new_id, |journal| {
-            shipped = checkpoints.get(&journal).copied().unwrap_or_default();
-            shipped
+        let recovered = Journal::recover(Arc::clone(&disk), settings.journal, new_id, |journal| {
+            mark = marks.get(&journal).copied().unwrap_or_default();
+            mark.shipped
         })?;
+        if mark.retired {
+            return Err(OpenError::Retired);
+        }
+        let journal = recovered.journal;
+        let lease = settings.instance_lease;
+        let instance_lease = instance::take(&store, &*disk, settings.instance, found, journal.id(), lease).await?;
         let ids = IdSource::new(settings.instance);
         ids.add(store.take_block(settings.instance).await?);
         // A key of any length is allowed, so this can't fail.
         let search = Hmac::new_from_slice(&settings.search_key).unwrap_or_else(|_| Hmac::new(&Default::default()));
+        let (claims, waiting) = Claims::new();
         let ledger = Arc::new(Self {
-            journal: recovered.journal,
+            journal,
             store,
             ids,
             clock,
             metrics: Metrics::new(telemetry),
             search,
-            shipped: watch::Sender::new(shipped),
+            shipped: watch::Sender::new(mark.shipped),
+            claims,
+            owner: instance_lease.owner_of(settings.instance),
+            instance_lease,
+            claim_keep: settings.claim_keep,
+            fenced: CancellationToken::new(),
+            doubted: Notify::new(),
             tasks: std::sync::Mutex::default(),
         });
-        ledger.start_tasks();
+        let (fenced, store) = (ledger.fenced.clone(), ledger.store.clone());
+        ledger.run(Arc::clone(&ledger.journal).run_syncer());
+        ledger.run(Arc::clone(&ledger).run_shipper());
+        ledger.run(Arc::clone(&ledger).run_block_refill());
+        ledger.run(Arc::clone(&ledger).run_claims(waiting));
+        ledger.run(instance::keep(store, settings.instance, instance_lease, fenced));
         ledger.close_open(recovered.open).await?;
+        // Claims that an earlier life made and had not begun to write down.
+        ledger.sweep(recovered.cut, u32::MAX / 2).await?;
+        ledger.run(Arc::clone(&ledger).run_sweep());
         Ok(ledger)
     }
 
-    fn start_tasks(self: &Arc<Self>) {
-        let syncer = tokio::spawn(Arc::clone(&self.journal).run_syncer());
-        let shipper = tokio::spawn(Arc::clone(self).run_shipper());
-        let blocks = tokio::spawn(Arc::clone(self).run_block_refill());
-        let mut tasks = self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        tasks.extend([syncer, shipper, blocks].map(AbortOnDropHandle::new));
+    fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = AbortOnDropHandle::new(tokio::spawn(task));
+        self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(task);
     }
 
     /// An intent without an outcome: nobody knows what the host did.
@@ -122,19 +178,9 @@ impl Ledger {
         let count = open.len();
         let mut last = None;
         for facts in open {
-            let now = self.clock.wall().as_microsecond();
-            let closing = Closing {
-                status: Status::Unknown,
-                proof: None,
-                response_code: None,
-                detail: Some("recovered".to_owned()),
-                attempts: Vec::new(),
-                responded_at: now,
-                elapsed_us: now.saturating_sub(facts.requested_at),
-            };
-            let row = Row { facts, closing };
+            let row = Row::in_doubt(facts, "recovered", self.clock.wall().as_microsecond());
             self.metrics.closed(&row, Duration::ZERO);
-            last = Some(self.journal.append_outcome(&row)?);
+            last = Some(self.journal.append_outcome(&Outcome::of(row))?);
         }
         if let Some(last) = last {
             self.journal.durable(last).await?;
@@ -179,14 +225,6 @@ impl Ledger {
         Entry::open(Arc::clone(self), facts, room, witness)
     }
 
-    /// Claims an idempotency key in the store.
-    ///
-    /// # Errors
-    /// [`StoreError`]; then it is not known whether the claim is there, and nothing may be sent.
-    pub async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        self.store.claim(claim).await
-    }
-
     /// The keyed hash of a zero-padded account number, 16 bytes.
     #[must_use]
     pub fn account_hash(&self, account: &str) -> Vec<u8> {
@@ -200,11 +238,22 @@ impl Ledger {
     /// # Errors
     /// [`StoreError`].
     pub async fn row(&self, id: TransactionId) -> Result<Option<StoredRow>, StoreError> {
-        if let Some(row) = self.journal.find(id) {
-            let resolution = row.resolution().to_owned();
-            return Ok(Some(StoredRow { seq: 0, row, resolution }));
+        if let Some(Outcome { row, .. }) = self.journal.find(id) {
+            let resolved = Resolved::only(row.doubt().0);
+            return Ok(Some(StoredRow { seq: 0, row, resolved }));
         }
-        self.store.row(id).await
+        if let Some(row) = self.store.row(id).await? {
+            return Ok(Some(row));
+        }
+        Ok(self.store.abandoned(Some(id), 1).await?.into_iter().next().map(StoredRow::abandoned))
+    }
+
+    /// Claims that nobody can tell the end of, oldest first, as rows in doubt.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn abandoned(&self, limit: u32) -> Result<Vec<StoredRow>, StoreError> {
+        Ok(self.store.abandoned(None, limit).await?.into_iter().map(StoredRow::abandoned).collect())
     }
 
     /// A page of rows, newest first. Waits a moment for what was answered before the call.
@@ -241,42 +290,34 @@ impl Ledger {
         &self.journal
     }
 
+    /// The store, for those who resolve and reconcile: they work on shipped rows alone.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Rung when a row in doubt got into the store.
+    #[must_use]
+    pub fn doubted(&self) -> &Notify {
+        &self.doubted
+    }
+
+    /// Cancelled when another life has taken this gateway's place, or its journal was retired: stop the process.
+    #[must_use]
+    pub fn fenced(&self) -> &CancellationToken {
+        &self.fenced
+    }
+
     /// Makes everything durable, ships what can be shipped within `limit`, and stops the tasks.
     pub async fn close(&self, limit: Duration) {
         if !self.catch_up(limit).await {
             tracing::warn!("not everything is shipped; the next start goes on from the journal");
         }
+        let instance = self.ids.instance();
+        let leaving = instance::leave(&self.store, instance, self.instance_lease);
+        if tokio::time::timeout(limit.min(Duration::from_secs(1)), leaving).await.is_err() {
+            tracing::debug!("the store did not take our leave");
+        }
         self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
-    }
-}
-
-/// Reads the key of the account hash from a file, making it when it is not there. It appears whole or not at all.
-///
-/// # Errors
-/// Those of the file system and of the system's random source; a key that is not 32 bytes long.
-pub fn search_key(file: &Path) -> std::io::Result<Vec<u8>> {
-    use std::io::{Error, ErrorKind, Write as _};
-    use std::os::unix::fs::OpenOptionsExt as _;
-    match std::fs::read(file) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Ok(key) if key.len() != 32 => return Err(Error::new(ErrorKind::InvalidData, "must hold 32 bytes")),
-        read => return read,
-    }
-    let mut key = vec![0; 32];
-    getrandom::fill(&mut key).map_err(Error::other)?;
-    let half_made = file.with_extension("new");
-    let mut out = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half_made)?;
-    out.write_all(&key)?;
-    out.sync_all()?;
-    std::fs::rename(&half_made, file)?;
-    sync_folder_of(file)?;
-    Ok(key)
-}
-
-/// Makes a new name in a folder durable.
-pub(crate) fn sync_folder_of(path: &Path) -> std::io::Result<()> {
-    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        Some(folder) => std::fs::File::open(folder)?.sync_all(),
-        None => std::fs::File::open(".")?.sync_all(),
     }
 }

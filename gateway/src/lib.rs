@@ -7,6 +7,7 @@ pub mod app;
 pub mod config;
 pub mod http;
 pub mod filters;
+pub mod resolve;
 pub mod transaction;
 pub mod resilience;
 pub mod failure;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use codec::Record;
 
 use crate::breaker::{Breaker, Outcome, Permit};
-use crate::clock::{Clock, Deadline};
+use crate::clock::{Clock, Deadline, Instant};
 use crate::failure::{Counts, Failure, Fate};
 use crate::ledger::{Entry, Proof};
 use crate::pool::{Connection, Pool};
-use crate::routes::{HostAnswer, Interpretation, Kind, Route};
+use crate::routes::{HostAnswer, Interpretation, Kind, Questions, Route};
 use crate::telemetry::Telemetry;
 
 /// How often an inquiry is tried again, and after which wait.
@@ -36,6 +36,8 @@ pub struct Institution {
     pub breaker: Arc<Breaker>,
     /// Its retries.
     pub retry: Retry,
+    /// What we may ask it ourselves.
+    pub questions: Arc<Questions>,
     /// Time.
     pub clock: Clock,
     /// Metrics.
@@ -59,6 +61,33 @@ impl From<Failure> for Fault {
     }
 }
 
+/// Where a call writes down what it does.
+pub trait Transcript: Send {
+    /// Before the first byte can leave.
+    ///
+    /// # Errors
+    /// Nothing may be sent.
+    fn intend(&mut self, deadline: Deadline) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// From here on a byte may have left.
+    fn mark_maybe_sent(&self);
+    /// Notes one attempt.
+    fn note_attempt(&mut self, outcome: &str, since: Instant);
+}
+
+impl Transcript for Entry {
+    async fn intend(&mut self, deadline: Deadline) -> Result<(), Failure> {
+        Self::intend(self, deadline).await.map_err(|error| Failure::of_intent(&error))
+    }
+
+    fn mark_maybe_sent(&self) {
+        Self::mark_maybe_sent(self);
+    }
+
+    fn note_attempt(&mut self, outcome: &str, since: Instant) {
+        Self::note_attempt(self, outcome, since);
+    }
+}
+
 /// A permit and a connection. Dropped in this order: first the circuit learns, then the socket closes.
 struct Held {
     permit: Permit,
@@ -66,11 +95,11 @@ struct Held {
 }
 
 /// One call, as the attempts share it.
-struct Call<'a> {
+struct Call<'a, T> {
     route: &'a Route,
     frame: &'a [u8],
     deadline: Deadline,
-    entry: &'a mut Entry,
+    entry: &'a mut T,
     /// After its first counted failure a transaction counts no more: one inquiry's retries never open a circuit alone.
     counted: bool,
 }
@@ -80,12 +109,12 @@ impl Institution {
     ///
     /// # Errors
     /// [`Fault`]: of several attempts the first in doubt, unless a later one got an explicit answer, else the last.
-    pub async fn call(
+    pub async fn call<T: Transcript>(
         &self,
         route: &Route,
         frame: &[u8],
         deadline: Deadline,
-        entry: &mut Entry,
+        entry: &mut T,
     ) -> Result<Record, Fault> {
         let mut call = Call { route, frame, deadline, entry, counted: false };
         let mut in_doubt: Option<Fault> = None;
@@ -122,7 +151,7 @@ impl Institution {
     }
 
     /// One attempt, in the order that docs/FAILURES.md gives: permit, connection, intent, a last look at the deadline, send.
-    async fn attempt(&self, call: &mut Call<'_>) -> Result<Record, Fault> {
+    async fn attempt<T: Transcript>(&self, call: &mut Call<'_, T>) -> Result<Record, Fault> {
         let permit = self.breaker.admit().map_err(|rejected| Fault {
             retry_after: Some(rejected.retry_after),
             ..Fault::from(Failure::CircuitOpen)
@@ -136,8 +165,8 @@ impl Institution {
             }
         };
         let mut held = Held { permit, connection };
-        if let Err(error) = call.entry.intend(call.deadline).await {
-            return Err(call.finish(held, Failure::of_intent(&error)));
+        if let Err(failure) = call.entry.intend(call.deadline).await {
+            return Err(call.finish(held, failure));
         }
         if call.deadline.has_passed(self.clock.now()) {
             return Err(call.finish(held, Failure::DeadlineBeforeSend));
@@ -167,6 +196,10 @@ impl Institution {
             Interpretation::Declined(host) => (Failure::HostDeclined, Some(host)),
             Interpretation::NotProcessed(host) => (Failure::HostNotProcessed, Some(host)),
             Interpretation::InDoubt(host) => (Failure::InDoubtCode, Some(host)),
+            Interpretation::DuplicateId(host) => {
+                tracing::error!(institution = self.name, "the host has seen a transaction id before");
+                (Failure::DuplicateId, Some(host))
+            }
             Interpretation::EchoMismatch => (Failure::EchoMismatch, None),
             Interpretation::Undecodable(error) => {
                 tracing::warn!(institution = self.name, field = %error.field, rule = %error.rule, "undecodable reply");
@@ -194,7 +227,7 @@ impl Institution {
     }
 }
 
-impl Call<'_> {
+impl<T> Call<'_, T> {
     /// Does with permit and connection what the table says.
     fn finish(&mut self, held: Held, failure: Failure) -> Fault {
         let policy = failure.policy(self.route.kind);

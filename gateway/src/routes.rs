@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use codec::{FieldType, Fill, Layout, Origin, Record, Value, decode};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+/// Most bytes of an answer that is kept for repeats: a journal record has a bound.
+pub const ANSWER_MAX: usize = 2_048;
 /// Longest field in bytes that a ledger row takes: a journal record has a bound, and must always fit.
 const LEDGER_TEXT_MAX: usize = 64;
 
@@ -30,6 +33,12 @@ impl Kind {
             Self::Mutation => "mutation",
         }
     }
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        [Self::Inquiry, Self::Mutation].into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// What an institution's response codes mean.
@@ -41,6 +50,10 @@ pub struct HostCodes {
     pub declined: Vec<String>,
     /// A system error after which the host says that it did not process.
     pub not_processed: Vec<String>,
+    /// The id was used before.
+    pub duplicate: Vec<String>,
+    /// A page of a list, and more pages follow.
+    pub more: Vec<String>,
 }
 
 /// The fields of a request that a ledger row takes, by index in the request's layout.
@@ -75,6 +88,35 @@ pub struct RouteEntry {
     pub codes: HostCodes,
     /// Time for the whole transaction.
     pub deadline: Duration,
+    /// How long after the deadline a request may still be processed by the host.
+    pub settle_time: Duration,
+    /// What is done about a mutation whose result is not known.
+    pub on_doubt: OnDoubt,
+}
+
+/// What is done about a mutation whose result is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDoubt {
+    /// It is undone (망취소): its caller already got an error.
+    #[default]
+    NetCancel,
+    /// The host is asked first, and what it processed stands.
+    Confirm,
+    /// Nobody asks: a person looks.
+    Manual,
+}
+
+/// What the gateway itself may ask an institution.
+#[derive(Debug, Default)]
+pub struct Questions {
+    /// Whether an original was processed.
+    pub status: Option<Arc<Route>>,
+    /// To undo an original, or to make sure that it will never be processed.
+    pub net_cancel: Option<Arc<Route>>,
+    /// What was processed on a day.
+    pub settlement: Option<Arc<Route>>,
+    /// Whether a net-cancel of an unknown original makes the institution refuse it for good.
+    pub tombstones: bool,
 }
 
 /// One route, checked: its entry, and what follows from it.
@@ -112,6 +154,8 @@ pub enum Interpretation {
     NotProcessed(HostAnswer),
     /// A code that proves nothing.
     InDoubt(HostAnswer),
+    /// The host has seen this id before: the reply speaks of another request.
+    DuplicateId(HostAnswer),
     /// Another one's reply.
     EchoMismatch,
     /// Ours, by its echo, but it does not parse.
@@ -181,11 +225,29 @@ impl Route {
         if echoes.is_empty() {
             faults.push(format!("`{}` has no echo field, so a reply could be anybody's", reply.name()));
         }
+        if entry.kind == Kind::Mutation && answer_bytes_max(reply).is_none_or(|most| most > ANSWER_MAX) {
+            faults.push(format!(
+                "`{}` may lead to an answer of more than {ANSWER_MAX} bytes; a mutation's answer is kept for repeats",
+                reply.name()
+            ));
+        }
         let fills = [Fill::TransactionId, Fill::BusinessDate, Fill::Time];
         let fills = fills.into_iter().filter_map(|fill| Some((request.index_of_fill(fill)?, fill))).collect();
         let (Some(response_code), true) = (response_code, faults.is_empty()) else { return Err(faults) };
         let response_message = reply.index_of("responseMessage");
         Ok(Self { entry, ledger, fills, echoes_id, echoes, response_code, response_message })
+    }
+
+    /// SHA-256 of a frame without what the gateway filled in: two requests with one body have one fingerprint.
+    #[must_use]
+    pub fn fingerprint(&self, frame: &[u8]) -> Vec<u8> {
+        let mut frame = frame.to_vec();
+        for field in self.fills.iter().filter_map(|(index, _)| self.request.fields().get(*index)) {
+            if let Some(bytes) = frame.get_mut(field.offset()..field.offset() + field.length()) {
+                bytes.fill(b' ');
+            }
+        }
+        Sha256::digest(&frame).to_vec()
     }
 
     /// Reads a whole reply to the request that went out as `sent`.
@@ -215,10 +277,24 @@ impl Route {
             Interpretation::Declined(answer)
         } else if has(&self.codes.not_processed) {
             Interpretation::NotProcessed(answer)
+        } else if has(&self.codes.duplicate) {
+            Interpretation::DuplicateId(answer)
         } else {
             Interpretation::InDoubt(answer)
         }
     }
+}
+
+/// Most bytes of the answers that a reply can lead to; `None` when it holds a group, whose size has no small bound.
+fn answer_bytes_max(reply: &Layout) -> Option<usize> {
+    // What stands around the reply's fields: ids, status, and a problem's sentences.
+    const ENVELOPE: usize = 1_024;
+    if reply.group().is_some() {
+        return None;
+    }
+    // Escaping doubles a byte at most; a syllable of two bytes becomes three.
+    let most = |field: &codec::Field| field.name().len() + 8 + 2 * field.length().max(12);
+    Some(ENVELOPE + reply.fields().iter().filter(|field| !field.is_echo()).map(most).sum::<usize>())
 }
 
 /// All routes by path.

@@ -4,70 +4,26 @@
 //! nothing. The admission place belongs to the task, so that hanging up frees nothing early. The order of the steps is
 //! the one that docs/FAILURES.md gives.
 
+mod submission;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use codec::{Fill, MaskedAccount, Record, Rule, Value};
+use codec::{Fill, MaskedAccount, Value};
 use sha2::{Digest, Sha256};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::{Clock, Deadline, Instant};
 use crate::failure::Failure;
-use crate::ledger::{Claim, Claimed, End, Facts, Ledger, Proof, Room, Status, TransactionId, Witness};
+use crate::ledger::{
+    Answer, Claim, ClaimKey, ClaimResult, End, Facts, Ledger, Proof, Repeat, Room, Status, TransactionId, Witness,
+};
 use crate::resilience::{Fault, Institution};
-use crate::routes::{Kind, Route};
-
-/// What a caller asks for, already parsed.
-#[derive(Debug)]
-pub struct Submission {
-    /// The route.
-    pub route: Arc<Route>,
-    /// The path that was called; part of an idempotency key's scope.
-    pub path: String,
-    /// Who asks.
-    pub client: Arc<str>,
-    /// The request's fields.
-    pub record: Record,
-    /// The caller's, or ours.
-    pub correlation_id: String,
-    /// Present for mutations.
-    pub idempotency_key: Option<String>,
-}
-
-/// A request that is turned away before there is a transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Why.
-    pub failure: Failure,
-    /// The field that is at fault, and the rule that it breaks.
-    pub field: Option<(Arc<str>, Rule)>,
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        Self { failure, field: None }
-    }
-}
-
-impl From<codec::FieldError> for Refusal {
-    fn from(error: codec::FieldError) -> Self {
-        Self { failure: error.rule.into(), field: Some((error.field, error.rule)) }
-    }
-}
-
-/// A transaction that ran.
-#[derive(Debug)]
-pub struct Completed {
-    /// Its id.
-    pub id: TransactionId,
-    /// From acceptance to the closed row.
-    pub elapsed: Duration,
-    /// The reply's fields, or what went wrong.
-    pub result: Result<Record, Fault>,
-}
+use crate::routes::Kind;
+pub use submission::{Completed, Refusal, Render, Said, Submission};
 
 /// What all transactions share.
 #[derive(Debug)]
@@ -89,8 +45,10 @@ struct Prepared {
     id: TransactionId,
     frame: Vec<u8>,
     deadline: Deadline,
+    started: Instant,
     room: Room,
     witness: Witness,
+    render: Arc<Render>,
 }
 
 impl Transactions {
@@ -127,18 +85,26 @@ impl Transactions {
         let started = self.clock.now();
         let place = Arc::clone(&self.admission).try_acquire_owned();
         let prepared = self.prepare(submission, started)?;
-        let place = Arc::new(place.map_err(|_| Failure::Overloaded)?);
+        let place = place.map_err(|_| Failure::Overloaded)?;
         let (id, kind, witness) = (prepared.id, prepared.submission.route.kind, prepared.witness.clone());
+        let render = Arc::clone(&prepared.render);
         let running_on = (Arc::clone(&self.ledger), self.clock.clone(), self.force.clone());
-        let task = self.tasks.spawn(async move { run(running_on, prepared, place).await });
-        let result = match task.await {
-            Ok(result) => result?,
-            Err(_) if witness.accepted() => Err(self.after_panic(kind, &witness).await),
+        let task = self.tasks.spawn(async move {
+            let _place = place;
+            run(running_on, prepared).await
+        });
+        let completed = match task.await {
+            Ok(completed) => completed?,
+            Err(_) if witness.accepted() => {
+                let fault = self.after_panic(kind, &witness).await;
+                let elapsed = self.clock.now().saturating_duration_since(started);
+                let answer = render(id, elapsed, &Err(fault.clone()));
+                Completed { id, said: Said::Ran(answer, Some(fault)) }
+            }
             Err(_) => return Err(Failure::InternalBeforeSend.into()),
         };
         drop(running);
-        let elapsed = self.clock.now().saturating_duration_since(started);
-        Ok(Completed { id, elapsed, result })
+        Ok(completed)
     }
 
     /// The guard wrote the row without waiting; a mutation's caller must not hear of it before it is durable.
@@ -175,7 +141,11 @@ impl Transactions {
         codec::encode(&submission.record, &mut frame)?;
         let room = self.ledger.reserve().map_err(Failure::from)?;
         let deadline = Deadline::after(now, route.deadline);
-        Ok(Prepared { submission, institution, id, frame, deadline, room, witness: Witness::default() })
+        // The caller's part of the submission is not needed any more; only the way to answer is.
+        let nothing: Render = Box::new(|_, _, _| Answer { http: 500, body: Vec::new() });
+        let render = Arc::new(std::mem::replace(&mut submission.render, nothing));
+        let witness = Witness::default();
+        Ok(Prepared { submission, institution, id, frame, deadline, started: now, room, witness, render })
     }
 
     /// Number of transactions under way.
@@ -203,24 +173,23 @@ impl Transactions {
 /// What a transaction's task runs on: the ledger, the clock, and the signal that the drain time is over.
 type RunsOn = (Arc<Ledger>, Clock, CancellationToken);
 
-async fn run(
-    (ledger, clock, force): RunsOn,
-    prepared: Prepared,
-    place: Arc<OwnedSemaphorePermit>,
-) -> Result<Result<Record, Fault>, Refusal> {
-    let Prepared { submission, institution, id, frame, deadline, room, witness } = prepared;
+async fn run((ledger, clock, force): RunsOn, prepared: Prepared) -> Result<Completed, Refusal> {
+    let Prepared { submission, institution, id, frame, deadline, started, room, witness, render } = prepared;
     let (ledger, clock) = (&ledger, &clock);
     let route = &submission.route;
-    let key_hash = submission.idempotency_key.as_ref().map(|key| Sha256::digest(key.as_bytes()).to_vec());
+    let facts = facts_of(ledger, clock, &submission, id);
     if route.kind == Kind::Mutation {
-        let key_hash = key_hash.clone().ok_or(Failure::IdempotencyKeyMissing)?;
-        let claiming = claim(ledger, clock, &submission, id, key_hash, deadline, Arc::clone(&place));
-        tokio::select! {
-            claimed = claiming => claimed?,
+        let claim = claim_of(&submission, &facts, &frame, deadline.remaining(clock.now()))?;
+        let claimed = tokio::select! {
+            claimed = ledger.claim(claim, deadline) => claimed,
             () = force.cancelled() => return Err(Failure::Draining.into()),
+        };
+        match claimed {
+            ClaimResult::Ours => {}
+            ClaimResult::Unavailable => return Err(Failure::IdempotencyUnavailable.into()),
+            ClaimResult::Repeat(repeat) => return repeated(repeat),
         }
     }
-    let facts = facts_of(ledger, clock, &submission, id, key_hash);
     let mut entry = ledger.accept(facts, room, witness.clone());
     // Only the call can be cut short; its end is recorded in any case, so that row and answer say the same.
     let result = tokio::select! {
@@ -241,53 +210,57 @@ async fn run(
             (status, proof, host.as_ref().map(|host| host.code.as_str()), Some(failure.name()))
         }
     };
-    match entry.close(End { status, proof, response_code: code, detail }, deadline).await {
-        Ok(()) => Ok(result),
-        // Nothing left: that stays true, whether or not it could be recorded. Everything else must be looked up.
-        Err(_) if matches!(proof, Some(Proof::P0 | Proof::P1 | Proof::P2)) => Ok(result),
-        Err(_) => Ok(Err(Failure::OutcomeNotDurable.into())),
+    let elapsed = || clock.now().saturating_duration_since(started);
+    let answer = render(id, elapsed(), &result);
+    let unsent = matches!(proof, Some(Proof::P0 | Proof::P1 | Proof::P2));
+    // Kept for repeats of the key: what is certain and was sent. A doubt is looked up anew each time.
+    let kept = (route.kind == Kind::Mutation && status != Status::Unknown && !unsent).then_some(&answer);
+    let closed = entry.close(End { status, proof, response_code: code, detail, answer: kept }, deadline).await;
+    // Nothing left: that stays true, whether or not it could be recorded. Everything else must be looked up.
+    if closed.is_err() && !unsent {
+        let fault = Fault::from(Failure::OutcomeNotDurable);
+        let answer = render(id, elapsed(), &Err(fault.clone()));
+        return Ok(Completed { id, said: Said::Ran(answer, Some(fault)) });
     }
+    if unsent && route.kind == Kind::Mutation {
+        ledger.release(id, deadline.remaining(clock.now()).clamp(RELEASE_MIN, RELEASE_MAX)).await;
+    }
+    Ok(Completed { id, said: Said::Ran(answer, result.err()) })
 }
 
-/// Writes the key's one row. An uncertain answer is a refusal with nothing sent.
-async fn claim(
-    ledger: &Arc<Ledger>,
-    clock: &Clock,
-    submission: &Submission,
-    id: TransactionId,
-    key_hash: Vec<u8>,
-    deadline: Deadline,
-    place: Arc<OwnedSemaphorePermit>,
-) -> Result<(), Failure> {
-    let claim = Claim {
+/// How long freeing a key may hold up the answer. If it takes longer, the key is freed a moment after the answer.
+const RELEASE_MIN: Duration = Duration::from_millis(10);
+/// The same, while the deadline lasts.
+const RELEASE_MAX: Duration = Duration::from_millis(500);
+
+fn claim_of(submission: &Submission, facts: &Facts, frame: &[u8], left: Duration) -> Result<Claim, Failure> {
+    let route = &submission.route;
+    let key_hash = facts.idempotency_key_hash.clone().ok_or(Failure::IdempotencyKeyMissing)?;
+    let key = ClaimKey {
         client: submission.client.to_string(),
         method: "POST".to_owned(),
         path: submission.path.clone(),
         key_hash,
-        transaction_id: id,
-        claimed_at: clock.wall().as_microsecond(),
     };
-    // In a task of its own, because a database call that is dropped half way can spoil its connection. It keeps the
-    // admission place until it ends, so that claims nobody waits for any more can't pile up.
-    let ledger = Arc::clone(ledger);
-    let claiming = tokio::spawn(async move {
-        let _place = place;
-        ledger.claim(&claim).await
-    });
-    match tokio::time::timeout_at(deadline.at(), claiming).await {
-        Ok(Ok(Ok(Claimed::Ours))) => Ok(()),
-        Ok(Ok(Ok(Claimed::Before(_)))) => Err(Failure::IdempotencyInProgress),
-        _ => Err(Failure::IdempotencyUnavailable),
-    }
+    let fingerprint = route.fingerprint(frame);
+    Ok(Claim { key, facts: facts.clone(), fingerprint, lease: left + route.settle_time })
 }
 
-fn facts_of(
-    ledger: &Ledger,
-    clock: &Clock,
-    submission: &Submission,
-    id: TransactionId,
-    idempotency_key_hash: Option<Vec<u8>>,
-) -> Facts {
+/// What a key that was used before leads to.
+fn repeated(repeat: Repeat) -> Result<Completed, Refusal> {
+    let (id, said) = match repeat {
+        Repeat::InProgress => return Err(Failure::IdempotencyInProgress.into()),
+        Repeat::Reused => return Err(Failure::IdempotencyKeyReused.into()),
+        Repeat::Same(id, answer) => (id, Said::Again(answer)),
+        Repeat::InDoubt(id) => (id, Said::InDoubt),
+        Repeat::Resolved(id, resolution) => (id, Said::Resolved(resolution)),
+    };
+    Ok(Completed { id, said })
+}
+
+fn facts_of(ledger: &Ledger, clock: &Clock, submission: &Submission, id: TransactionId) -> Facts {
+    let key = submission.idempotency_key.as_ref();
+    let idempotency_key_hash = key.map(|key| Sha256::digest(key.as_bytes()).to_vec());
     let Submission { route, record, client, correlation_id, .. } = submission;
     let account = |index: Option<usize>| match index.map(|index| record.at(index)) {
         Some(Value::Text(account)) => (Some(MaskedAccount::of(account)), Some(ledger.account_hash(account))),

@@ -49,7 +49,7 @@ pub(super) struct Document {
     pub(super) problems: Vec<Problem>,
 }
 
-const PLAIN: [&str; 6] = ["server", "ledger", "client_limit", "log", "layouts", "demo"];
+const PLAIN: [&str; 8] = ["server", "ledger", "resolver", "reconciliation", "client_limit", "log", "layouts", "demo"];
 pub(super) const PREFIX: &str = "GWANMUN_";
 
 impl Document {

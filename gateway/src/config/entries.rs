@@ -9,7 +9,7 @@ use super::InstitutionConfig;
 use super::document::{Document, Reader, is_word};
 use crate::filters::auth::{Client, Role};
 use crate::resilience::Retry;
-use crate::routes::{HostCodes, Kind, Route, RouteEntry, RouteTable};
+use crate::routes::{HostCodes, Kind, OnDoubt, Questions, Route, RouteEntry, RouteTable};
 use crate::{breaker, pool};
 
 pub(super) fn read_institutions(document: &mut Document) -> BTreeMap<String, InstitutionConfig> {
@@ -46,7 +46,12 @@ pub(super) fn read_institutions(document: &mut Document) -> BTreeMap<String, Ins
                 success: reader.list("codes_success"),
                 declined: reader.list("codes_declined"),
                 not_processed: reader.list("codes_not_processed"),
+                duplicate: reader.list("codes_duplicate"),
+                more: reader.list("codes_more"),
             },
+            settle_time: reader.time("settle_time"),
+            questions: Arc::new(Questions::default()),
+            settled_by: None,
             place: reader.place_of("connect_timeout"),
         };
         let codes = &institution.codes;
@@ -60,7 +65,8 @@ pub(super) fn read_institutions(document: &mut Document) -> BTreeMap<String, Ins
         if institutions.keys().any(|known: &String| variable(known) == variable(&name)) {
             reader.refuse("", "two institutions have one name in environment variables");
         }
-        let mut all: Vec<_> = codes.success.iter().chain(&codes.declined).chain(&codes.not_processed).collect();
+        let lists = [&codes.success, &codes.declined, &codes.not_processed, &codes.duplicate, &codes.more];
+        let mut all: Vec<_> = lists.into_iter().flatten().collect();
         let count = all.len();
         all.sort();
         all.dedup();
@@ -128,7 +134,7 @@ pub(super) fn read_routes(
         }
         let ledger_names = ["account", "counter_account", "amount"].map(|key| reader.maybe(key));
         let (Some(institution), Some(request), Some(reply)) = (institution, request, reply) else { continue };
-        check_lengths(&mut reader, institution.framing, &request, &reply);
+        check_lengths(&mut reader, institution.framing, &request, &reply, ["request", "reply"]);
         if institution.pool.connect_timeout >= deadline {
             // Else a black hole ends every call by its deadline, which is ours, and the circuit never opens.
             let message = format!("the deadline must be longer than the connect_timeout at {}", institution.place);
@@ -142,6 +148,7 @@ pub(super) fn read_routes(
             // Else our own jam would be told as a deadline, and nobody would look at the pool.
             reader.refuse("deadline", "the institution's borrow_wait must be shorter than the deadline");
         }
+        let on_doubt = read_on_doubt(&mut reader, kind, &institution.questions);
         let codes = institution.codes.clone();
         let entry = RouteEntry {
             name,
@@ -153,6 +160,8 @@ pub(super) fn read_routes(
             ledger_names,
             codes,
             deadline,
+            settle_time: institution.settle_time,
+            on_doubt,
         };
         match Route::new(entry) {
             Ok(route) => {
@@ -169,18 +178,48 @@ pub(super) fn read_routes(
     table
 }
 
+/// What is done about a doubt, and whether the institution can be asked what that takes.
+fn read_on_doubt(reader: &mut Reader<'_>, kind: Kind, questions: &Questions) -> OnDoubt {
+    let on_doubt = match reader.text("on_doubt").as_str() {
+        "confirm" => OnDoubt::Confirm,
+        "manual" => OnDoubt::Manual,
+        _ => OnDoubt::NetCancel,
+    };
+    let Questions { status, net_cancel, tombstones, .. } = questions;
+    let missing = match on_doubt {
+        _ if kind == Kind::Inquiry => None,
+        OnDoubt::NetCancel if net_cancel.is_none() => Some("net_cancel_request"),
+        OnDoubt::Confirm if status.is_none() => Some("status_request"),
+        // "Not processed" is made final by a net-cancel, never by waiting.
+        OnDoubt::Confirm if *tombstones && net_cancel.is_none() => Some("net_cancel_request"),
+        _ => None,
+    };
+    if let Some(missing) = missing {
+        let message =
+            format!("a doubt is resolved by asking the institution, which has no `{missing}`; or say \"manual\"");
+        reader.refuse("on_doubt", message);
+    }
+    on_doubt
+}
+
 const PATHS_RULE: &str = "every path must start with /api/, hold only A-Z, a-z, 0-9, dot, hyphen, underscore and slash, and not be \
-     the gateway's own (/api/ledger, circuit, pool, limits, reconciliation); and there must be one";
+     the gateway's own (/api/ledger, circuit, pool, limits, reconciliation, gateway/resolve); and there must be one";
 
 /// Whether a path can be a transaction's: no character that a URL would write otherwise, none of the gateway's own.
 fn is_free_path(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/');
     let first = path.strip_prefix("/api/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
     let own = ["", "ledger", "circuit", "pool", "limits", "reconciliation"];
-    path.bytes().all(plain) && !own.contains(&first)
+    path.bytes().all(plain) && !own.contains(&first) && !path.starts_with("/api/gateway/resolve")
 }
 
-fn check_lengths(reader: &mut Reader<'_>, framing: Framing, request: &codec::Layout, reply: &codec::Layout) {
+pub(super) fn check_lengths(
+    reader: &mut Reader<'_>,
+    framing: Framing,
+    request: &codec::Layout,
+    reply: &codec::Layout,
+    [request_key, reply_key]: [&str; 2],
+) {
     let fits = |layout: &codec::Layout, fixed: usize| layout.group().is_none() && layout.header_length() == fixed;
     let (request_fits, reply_fits) = match framing {
         Framing::Fixed { request: asked, reply: answered } => (fits(request, asked), fits(reply, answered)),
@@ -192,12 +231,13 @@ fn check_lengths(reader: &mut Reader<'_>, framing: Framing, request: &codec::Lay
     };
     if !request_fits {
         reader.refuse(
-            "request",
+            request_key,
             format!("`{}` has a length that the institution's framing cannot carry", request.name()),
         );
     }
     if !reply_fits {
-        reader.refuse("reply", format!("`{}` has a length that the institution's framing cannot carry", reply.name()));
+        reader
+            .refuse(reply_key, format!("`{}` has a length that the institution's framing cannot carry", reply.name()));
     }
 }
 

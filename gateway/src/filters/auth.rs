@@ -104,9 +104,10 @@ pub fn authenticate(keys: &Keys, head: &mut Parts) -> Result<(), TurnedAway> {
 /// before 404 and 405. Transaction routes are data; their role is looked at in `routing`.
 pub fn authorize(head: &Parts) -> Result<(), TurnedAway> {
     let path = head.uri.path();
-    if path == "/metrics" || path.starts_with("/api/circuit/") || path.starts_with("/api/pool/") {
+    let operators = ["/api/circuit/", "/api/pool/", "/api/gateway/resolve/"];
+    if matches!(path, "/metrics" | "/api/reconciliation/run") || operators.iter().any(|own| path.starts_with(own)) {
         require(Role::Operator, head)
-    } else if matches!(path, "/api/ledger/search" | "/api/ledger/summary") {
+    } else if matches!(path, "/api/ledger/search" | "/api/ledger/summary") || path.starts_with("/api/reconciliation/") {
         require(Role::Auditor, head)
     } else {
         Ok(())

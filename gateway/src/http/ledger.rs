@@ -18,7 +18,7 @@ use super::reply;
 use super::submit::{BodyLimits, read_body};
 use crate::failure::Failure;
 use crate::filters::auth::{Caller, Role};
-use crate::ledger::{Attempt, Filter, Ledger, Row, Status, StoredRow, TransactionId};
+use crate::ledger::{Attempt, Filter, Ledger, Resolution, Row, Status, StoredRow, TransactionId};
 
 /// What the handlers need.
 #[derive(Debug, Clone)]
@@ -124,9 +124,19 @@ struct Item<'a> {
     idempotency_key_hash: Option<String>,
     layout_version: u32,
     served_from: &'static str,
-    resolution: &'a str,
+    resolution: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolution_method: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_by: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolution_note: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt_log: Option<&'a [Attempt]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolution_steps: Option<Vec<serde_json::Value>>,
 }
 
 fn item(stored: &StoredRow, whole: bool) -> Item<'_> {
@@ -154,8 +164,13 @@ fn item(stored: &StoredRow, whole: bool) -> Item<'_> {
         idempotency_key_hash: facts.idempotency_key_hash.as_ref().map(hex::encode),
         layout_version: facts.layout_version,
         served_from: "host",
-        resolution: &stored.resolution,
+        resolution: stored.resolved.state.name(),
+        resolution_method: stored.resolved.method.as_deref(),
+        resolved_at: stored.resolved.at.map(time),
+        resolved_by: stored.resolved.by.as_deref(),
+        resolution_note: stored.resolved.note.as_deref(),
         attempt_log: whole.then_some(&closing.attempts),
+        resolution_steps: None,
     }
 }
 
@@ -204,7 +219,14 @@ async fn page(auditing: &Auditing, listing: &Listing) -> Result<Response, Failur
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next_cursor = rows.last().filter(|_| more).map(|last| base36(last.seq));
-    let items: Vec<_> = rows.iter().map(|stored| item(stored, false)).collect();
+    // Claims whose gateway is gone have no row and no place in the order: they stand before the first page.
+    let mut abandoned = Vec::new();
+    if listing.filter.unresolved && listing.before.is_none() {
+        abandoned = auditing.ledger.abandoned(LIMIT_MAX).await?;
+        let own = listing.filter.client.as_ref();
+        abandoned.retain(|stored| own.is_none_or(|own| stored.row.facts.client == *own));
+    }
+    let items: Vec<_> = abandoned.iter().chain(&rows).map(|stored| item(stored, false)).collect();
     Ok(reply::json(StatusCode::OK, &json!({"items": items, "nextCursor": next_cursor})))
 }
 
@@ -271,7 +293,12 @@ async fn one(State(auditing): State<Auditing>, Path(id): Path<String>, request: 
         if caller.role == Role::Client && *stored.row.facts.client != *caller.name {
             return Err(Failure::UnknownTransaction);
         }
-        Ok::<_, Failure>(reply::json(StatusCode::OK, &item(&stored, true)))
+        let mut item = item(&stored, true);
+        if stored.resolved.state != Resolution::None {
+            let steps = auditing.ledger.store().steps(id).await?;
+            item.resolution_steps = Some(steps.iter().map(super::resolution::step).collect());
+        }
+        Ok::<_, Failure>(reply::json(StatusCode::OK, &item))
     };
     found.await.unwrap_or_else(|failure| reply::failed(&head, failure))
 }

@@ -11,21 +11,22 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use codec::View;
+use codec::{Record, View};
 use serde::Serialize;
 
 use super::texts::{self, Language};
 use crate::failure::Failure;
 use crate::filters::TurnedAway;
 use crate::filters::rate_limit::Standing;
-use crate::ledger::TransactionId;
+use crate::ledger::{Answer, Resolution, TransactionId};
 use crate::resilience::Fault;
 use crate::routes::Kind;
 use crate::telemetry::Telemetry;
-use crate::transaction::{Completed, Refusal};
+use crate::transaction::{Completed, Refusal, Said};
 
 const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRANSACTION: HeaderName = HeaderName::from_static("x-transaction-id");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -125,6 +126,8 @@ struct Problem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger_status: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    resolution: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     host_code: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host_message: Option<&'a str>,
@@ -143,29 +146,82 @@ fn with_type(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Re
     response
 }
 
-/// The answer to a transaction that ran.
+/// Writes the answer to a transaction that ran: its status and its bytes.
 #[must_use]
-pub fn completed(asker: &Asker, kind: Kind, completed: &Completed) -> Response {
-    let Completed { id, elapsed, result } = completed;
-    let mut response = match result {
+pub fn render(
+    asker: &Asker,
+    kind: Kind,
+    id: TransactionId,
+    elapsed: Duration,
+    result: &Result<Record, Fault>,
+) -> Answer {
+    match result {
         Ok(record) => {
             let elapsed_ms = (elapsed.as_secs_f64() * 1_000_000.0).round() / 1_000.0;
             let data = record.view(View::Answer);
-            json(StatusCode::OK, &Success { transaction_id: *id, status: "SUCCESS", data, elapsed_ms })
+            let body = Success { transaction_id: id, status: "SUCCESS", data, elapsed_ms };
+            Answer { http: 200, body: serde_json::to_vec(&body).unwrap_or_default() }
         }
-        Err(fault) => problem(asker, kind, fault, None, Some(*id)),
+        Err(fault) => {
+            let body = problem_body(asker, kind, fault, None, Some(id), None);
+            Answer { http: fault.failure.policy(kind).http, body }
+        }
+    }
+}
+
+/// The answer to a transaction that ran, now or when its key was first used.
+#[must_use]
+pub fn completed(asker: &Asker, kind: Kind, completed: Completed) -> Response {
+    let Completed { id, said } = completed;
+    let replayed = !matches!(said, Said::Ran(..));
+    let mut response = match said {
+        Said::Ran(answer, fault) => {
+            let mut response = of_answer(answer);
+            if let Some(fault) = fault {
+                finish_problem(&mut response, kind, &fault, Some(id));
+            }
+            response
+        }
+        Said::Again(answer) => of_answer(answer),
+        Said::InDoubt => problem(asker, kind, &Failure::RepeatInDoubt.into(), None, Some(id), None),
+        Said::Resolved(resolution) => resolved(asker, kind, id, resolution),
     };
+    let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(id.as_str()) {
-        response.headers_mut().insert(TRANSACTION, id);
+        headers.insert(TRANSACTION, id);
+    }
+    if replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
     response
+}
+
+fn of_answer(answer: Answer) -> Response {
+    let status = StatusCode::from_u16(answer.http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    with_type(status, if answer.http < 400 { JSON } else { PROBLEM }, answer.body)
+}
+
+/// The answer to a repeat whose first one was in doubt and is not any more.
+fn resolved(asker: &Asker, kind: Kind, id: TransactionId, resolution: Resolution) -> Response {
+    let failure = match resolution {
+        Resolution::ConfirmedSuccess => {
+            let body = serde_json::json!({
+                "transactionId": id.as_str(), "status": "SUCCESS", "resolution": resolution.name(), "data": null,
+            });
+            return json(StatusCode::OK, &body);
+        }
+        Resolution::ConfirmedFailed => Failure::RepeatNotProcessed,
+        Resolution::Canceled => Failure::RepeatCanceled,
+        _ => Failure::RepeatInDoubt,
+    };
+    problem(asker, kind, &failure.into(), None, Some(id), Some(resolution))
 }
 
 /// The answer to a request that never became a transaction.
 #[must_use]
 pub fn refused(asker: &Asker, kind: Kind, refusal: &Refusal) -> Response {
     let field = refusal.field.as_ref().map(|(name, rule)| (&**name, *rule));
-    problem(asker, kind, &refusal.failure.into(), field, None)
+    problem(asker, kind, &refusal.failure.into(), field, None, None)
 }
 
 /// The answer of a filter that turned a request away.
@@ -173,7 +229,7 @@ pub fn refused(asker: &Asker, kind: Kind, refusal: &Refusal) -> Response {
 pub fn turned_away(head: &Parts, away: TurnedAway) -> Response {
     let retry_after = away.standing.map(|standing| standing.retry_after);
     let fault = Fault { retry_after, ..Fault::from(away.failure) };
-    let mut response = problem(&Asker::of_head(head), Kind::Inquiry, &fault, None, None);
+    let mut response = problem(&Asker::of_head(head), Kind::Inquiry, &fault, None, None, None);
     if let Some(standing) = away.standing {
         standing_headers(&mut response, standing);
     }
@@ -191,7 +247,7 @@ pub fn turned_away(head: &Parts, away: TurnedAway) -> Response {
 /// The answer to a failure that has nothing to do with a transaction.
 #[must_use]
 pub fn failed(head: &Parts, failure: Failure) -> Response {
-    problem(&Asker::of_head(head), Kind::Inquiry, &failure.into(), None, None)
+    problem(&Asker::of_head(head), Kind::Inquiry, &failure.into(), None, None, None)
 }
 
 fn problem(
@@ -200,16 +256,31 @@ fn problem(
     fault: &Fault,
     field: Option<(&str, codec::Rule)>,
     transaction_id: Option<TransactionId>,
+    resolution: Option<Resolution>,
 ) -> Response {
-    let Fault { failure, host, retry_after } = fault;
+    let body = problem_body(asker, kind, fault, field, transaction_id, resolution);
+    let mut response = of_answer(Answer { http: fault.failure.policy(kind).http, body });
+    finish_problem(&mut response, kind, fault, transaction_id);
+    response
+}
+
+fn problem_body(
+    asker: &Asker,
+    kind: Kind,
+    fault: &Fault,
+    field: Option<(&str, codec::Rule)>,
+    transaction_id: Option<TransactionId>,
+    resolution: Option<Resolution>,
+) -> Vec<u8> {
+    let Fault { failure, host, .. } = fault;
     let policy = failure.policy(kind);
     let title = texts::of_failure(*failure, asker.language);
     let detail = match field {
         Some((name, rule)) => format!("{name}: {}", texts::of_rule(rule, asker.language)),
         None => title.to_owned(),
     };
-    let status = StatusCode::from_u16(policy.http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let retryable = failure.is_retryable(kind);
+    // A doubt that was resolved is still UNKNOWN in the ledger; the resolution says how it ended.
+    let status = resolution.map(|_| crate::ledger::Status::Unknown).or(policy.record.status());
     let body = Problem {
         r#type: format!("urn:gwanmun:problem:{}", policy.code),
         title,
@@ -217,20 +288,24 @@ fn problem(
         code: policy.code,
         detail,
         correlation_id: asker.correlation_text(),
-        retryable,
+        retryable: failure.is_retryable(kind),
         field: field.map(|(name, _)| name),
         transaction_id,
-        ledger_status: transaction_id.and(policy.record.status()).map(crate::ledger::Status::name),
+        ledger_status: transaction_id.and(status).map(crate::ledger::Status::name),
+        resolution: resolution.map(Resolution::name),
         host_code: host.as_ref().map(|host| host.code.as_str()),
         host_message: host.as_ref().map(|host| host.message.as_str()),
     };
-    let mut response = with_type(status, PROBLEM, serde_json::to_vec(&body).unwrap_or_default());
-    if retryable {
-        let seconds = retry_after.map_or(1, seconds_up).max(1);
+    serde_json::to_vec(&body).unwrap_or_default()
+}
+
+/// What a problem needs beside its body: when to ask again, and what it was for the log.
+fn finish_problem(response: &mut Response, kind: Kind, fault: &Fault, transaction_id: Option<TransactionId>) {
+    if fault.failure.is_retryable(kind) {
+        let seconds = fault.retry_after.map_or(1, seconds_up).max(1);
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    response.extensions_mut().insert(ToldAs { failure: *failure, transaction_id });
-    response
+    response.extensions_mut().insert(ToldAs { failure: fault.failure, transaction_id });
 }
 
 fn seconds_up(time: Duration) -> u64 {

@@ -15,7 +15,7 @@ use super::reply::{self, Asker};
 use crate::failure::Failure;
 use crate::filters::Admitted;
 use crate::routes::Kind;
-use crate::transaction::{Completed, Refusal, Submission, Transactions};
+use crate::transaction::{Completed, Refusal, Render, Submission, Transactions};
 
 /// What the handler needs.
 #[derive(Debug, Clone)]
@@ -45,12 +45,13 @@ pub async fn submit(State(shared): State<Submit>, request: Request) -> Response 
     };
     let kind = admitted.route().kind;
     let result = run(&shared, &head.headers, head.uri.path(), body, &asker, &admitted).await;
-    let mut response = match &result {
+    let hurried = matches!(&result, Err(Refusal { failure: Failure::RequestTimeout | Failure::BodyTooLarge, .. }));
+    let mut response = match result {
         Ok(completed) => reply::completed(&asker, kind, completed),
-        Err(refusal) => reply::refused(&asker, kind, refusal),
+        Err(refusal) => reply::refused(&asker, kind, &refusal),
     };
     reply::standing_headers(&mut response, admitted.standing());
-    if let Err(Refusal { failure: Failure::RequestTimeout | Failure::BodyTooLarge, .. }) = result {
+    if hurried {
         // The rest of the body is still to come; nobody shall take it for a request.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -75,6 +76,8 @@ async fn run(
         Some(error) => error.into(),
         None => Refusal::from(Failure::InvalidRequest),
     })?;
+    let (kind, asking) = (route.kind, asker.clone());
+    let render: Render = Box::new(move |id, elapsed, result| reply::render(&asking, kind, id, elapsed, result));
     let submission = Submission {
         path: path.to_owned(),
         client: Arc::clone(&admitted.caller().name),
@@ -82,6 +85,7 @@ async fn run(
         route,
         record,
         idempotency_key,
+        render,
     };
     shared.transactions.submit(submission).await
 }

@@ -70,8 +70,12 @@ pub fn of_failure(failure: Failure, language: Language) -> &'static str {
             "The Idempotency-Key must be 1 to 255 visible ASCII characters.",
         ),
         IdempotencyInProgress => (
-            "같은 Idempotency-Key의 요청이 이미 접수되었습니다.",
-            "A request with this Idempotency-Key was received before.",
+            "같은 Idempotency-Key의 요청을 처리하고 있습니다.",
+            "A request with this Idempotency-Key is being processed.",
+        ),
+        IdempotencyKeyReused => (
+            "이 Idempotency-Key는 다른 내용의 요청에 이미 사용되었습니다.",
+            "This Idempotency-Key was used for a request with another body.",
         ),
         IdempotencyUnavailable => (
             "지금은 거래를 접수할 수 없습니다. 기관으로 전송되지 않았습니다.",
@@ -91,6 +95,24 @@ pub fn of_failure(failure: Failure, language: Language) -> &'static str {
             "The ledger cannot take more, so nothing was accepted or sent.",
         ),
         LedgerUnreadable => ("지금은 원장을 조회할 수 없습니다.", "The ledger cannot be read now."),
+        NotResolvable => (
+            "확인할 수 있는 상태의 거래가 아닙니다.",
+            "The transaction is not in a state that can be resolved this way.",
+        ),
+        ResolutionInProgress => ("다른 곳에서 확인하고 있는 거래입니다.", "The transaction is being resolved already."),
+        UnknownRun => ("해당 대사 작업을 찾을 수 없습니다.", "There is no such reconciliation run."),
+        RepeatInDoubt => (
+            "같은 Idempotency-Key의 거래 결과를 아직 알 수 없습니다.",
+            "The result of the transaction with this Idempotency-Key is not known yet.",
+        ),
+        RepeatNotProcessed => (
+            "같은 Idempotency-Key의 거래는 처리되지 않은 것으로 확인되었습니다.",
+            "The transaction with this Idempotency-Key was confirmed as not processed.",
+        ),
+        RepeatCanceled => (
+            "같은 Idempotency-Key의 거래는 취소되었습니다.",
+            "The transaction with this Idempotency-Key was cancelled.",
+        ),
         CircuitOpen => (
             "기관 장애로 호출을 차단하고 있습니다. 기관으로 전송되지 않았습니다.",
             "Calls to the institution are suspended. Nothing was sent.",
@@ -144,6 +166,10 @@ pub fn of_failure(failure: Failure, language: Language) -> &'static str {
         InDoubtCode => {
             ("기관의 응답 코드로는 처리 결과를 알 수 없습니다.", "The institution's code does not tell the result.")
         }
+        DuplicateId => (
+            "기관이 이미 사용된 거래번호로 응답하여 처리 결과를 알 수 없습니다.",
+            "The institution has seen this transaction id before; the result is not known.",
+        ),
         ShutdownAfterSend => (
             "서비스 종료로 응답을 받지 못해 처리 결과를 알 수 없습니다.",
             "The gateway shut down before the reply; the result is not known.",

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::journal::{JournalError, Room};
-use super::row::{Attempt, Closing, Facts, Proof, Row, Status};
+use super::row::{Answer, Attempt, Closing, Facts, Outcome, Proof, Row, Status};
 use super::{Ledger, TransactionId};
 use crate::clock::{Deadline, Instant};
 use crate::routes::Kind;
@@ -46,6 +46,8 @@ pub struct End<'a> {
     pub response_code: Option<&'a str>,
     /// The failure's name.
     pub detail: Option<&'a str>,
+    /// What the caller is told, if a repeat shall be told the same.
+    pub answer: Option<&'a Answer>,
 }
 
 /// The open entry of a running transaction. Dropping it closes it: FAILED while nothing can have been sent, else UNKNOWN.
@@ -126,9 +128,12 @@ impl Entry {
             elapsed_us: i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
         };
         let kind = facts.kind;
-        let row = Row { facts, closing };
-        self.ledger.metrics.closed(&row, elapsed);
-        let position = self.ledger.journal.append_outcome(&row)?;
+        let outcome = Outcome { row: Row { facts, closing }, answer: end.answer.cloned() };
+        self.ledger.metrics.closed(&outcome.row, elapsed);
+        let position = self.ledger.journal.append_outcome(&outcome)?;
+        if kind == Kind::Mutation {
+            self.ledger.claims.ended(self.id);
+        }
         Ok(Some((kind, position)))
     }
 }
@@ -141,7 +146,7 @@ impl Drop for Entry {
         let detail = Some(if std::thread::panicking() { "panic" } else { "shutdown" });
         let (status, proof) =
             if self.witness.maybe_sent() { (Status::Unknown, None) } else { (Status::Failed, Some(Proof::P0)) };
-        if self.write(End { status, proof, response_code: None, detail }).is_err() {
+        if self.write(End { status, proof, response_code: None, detail, answer: None }).is_err() {
             // The journal has failed for good and the process is stopping; recovery closes it as UNKNOWN.
             tracing::error!(transaction = %self.id, "an entry could not be closed");
         }

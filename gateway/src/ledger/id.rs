@@ -58,6 +58,12 @@ impl TransactionId {
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
+
+    /// The business day (영업일) inside, as YYYYMMDD.
+    #[must_use]
+    pub fn business_day(&self) -> &str {
+        self.as_str().get(5..13).unwrap_or_default()
+    }
 }
 
 impl fmt::Display for TransactionId {

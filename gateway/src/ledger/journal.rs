@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::id::TransactionId;
-use super::row::{Facts, RECORD_MAX, Row};
+use super::row::{Facts, Outcome, RECORD_MAX};
 use crate::clock::Deadline;
 pub use disk::{Disk, FolderDisk, SegmentFile};
 use format::{BATCH_HEADER, PAGE, RECORD_HEADER, page_from};
@@ -34,6 +34,8 @@ pub(crate) enum RecordKind {
     Intent = 1,
     /// How it ended, with the intent's facts.
     Outcome = 2,
+    /// The same, and what the caller was told.
+    Answered = 3,
 }
 
 impl RecordKind {
@@ -41,7 +43,19 @@ impl RecordKind {
         match byte {
             1 => Some(Self::Intent),
             2 => Some(Self::Outcome),
+            3 => Some(Self::Answered),
             _ => None,
+        }
+    }
+}
+
+/// Reads an outcome, with or without an answer; `None` for what is none.
+pub(crate) fn read_outcome(kind: RecordKind, payload: &[u8]) -> Option<postcard::Result<Outcome>> {
+    match kind {
+        RecordKind::Intent => None,
+        RecordKind::Outcome => Some(postcard::from_bytes(payload).map(Outcome::of)),
+        RecordKind::Answered => {
+            Some(postcard::from_bytes(payload).map(|(row, answer)| Outcome { row, answer: Some(answer) }))
         }
     }
 }
@@ -168,8 +182,12 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError`].
-    pub fn append_outcome(&self, row: &Row) -> Result<Position, JournalError> {
-        self.append(row.facts.id, RecordKind::Outcome, postcard::to_stdvec(row))
+    pub fn append_outcome(&self, outcome: &Outcome) -> Result<Position, JournalError> {
+        let Outcome { row, answer } = outcome;
+        match answer {
+            None => self.append(row.facts.id, RecordKind::Outcome, postcard::to_stdvec(row)),
+            Some(answer) => self.append(row.facts.id, RecordKind::Answered, postcard::to_stdvec(&(row, answer))),
+        }
     }
 
     fn append(

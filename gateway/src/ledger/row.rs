@@ -1,5 +1,6 @@
 //! What the ledger (원장) says about one transaction: the facts, known before anything is sent, and the closing, known
-//! at its end. Both are what the journal stores; the store's columns follow from them.
+//! at its end. Both are what the journal stores; the store's columns follow from them. How an UNKNOWN was resolved later
+//! is the store's alone.
 
 use codec::MaskedAccount;
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,10 @@ use super::id::TransactionId;
 use crate::routes::Kind;
 
 /// Most bytes that one journal record may have. Every text below is bounded by configuration or by the HTTP edge.
-pub(crate) const RECORD_MAX: usize = 2_048;
+pub(crate) const RECORD_MAX: usize = 4_096;
+/// The `detail` of a transaction whose id the host had seen before: nothing may be asked about it, least of all a
+/// net-cancel, which would undo the other one.
+pub const DUPLICATE_ID: &str = "duplicate-id";
 
 /// How a transaction ended. Written once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -65,6 +69,12 @@ impl Proof {
             Self::P2 => "P2",
             Self::H => "H",
         }
+    }
+
+    /// The proof of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        [Self::P0, Self::P1, Self::P2, Self::H].into_iter().find(|proof| proof.name() == name)
     }
 }
 
@@ -126,13 +136,150 @@ pub struct Row {
     pub closing: Closing,
 }
 
-impl Row {
-    /// How an UNKNOWN stands: a mutation's waits to be resolved, an inquiry's never matters again.
+/// How an UNKNOWN stands. The ledger's `status` stays UNKNOWN; this says how it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Resolution {
+    /// Nothing to resolve: it is certain, or an inquiry, whose result nobody needs any more.
+    None,
+    /// Waits for the resolver.
+    Pending,
+    /// The money moved and stands.
+    ConfirmedSuccess,
+    /// The host did not and will not process it.
+    ConfirmedFailed,
+    /// It is undone.
+    Canceled,
+    /// Needs a person.
+    Manual,
+    /// Its gateway is gone, and what it did is known to nobody. Never stored; a claim says so.
+    Abandoned,
+}
+
+impl Resolution {
+    /// Every one that a row can have.
+    pub const STORED: [Self; 6] =
+        [Self::None, Self::Pending, Self::ConfirmedSuccess, Self::ConfirmedFailed, Self::Canceled, Self::Manual];
+
+    /// The word in the ledger and in answers.
     #[must_use]
-    pub fn resolution(&self) -> &'static str {
-        match (self.closing.status, self.facts.kind) {
-            (Status::Unknown, Kind::Mutation) => "PENDING",
-            _ => "NONE",
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "NONE",
+            Self::Pending => "PENDING",
+            Self::ConfirmedSuccess => "CONFIRMED_SUCCESS",
+            Self::ConfirmedFailed => "CONFIRMED_FAILED",
+            Self::Canceled => "CANCELED",
+            Self::Manual => "MANUAL",
+            Self::Abandoned => "ABANDONED",
         }
+    }
+
+    /// The stored resolution of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::STORED.into_iter().find(|resolution| resolution.name() == name)
+    }
+
+    /// Whether somebody still has to find out.
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Manual | Self::Abandoned)
+    }
+}
+
+/// How a row is to be resolved, when that is not its route's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResolveAs {
+    /// Ask what the host did: its journal was retired, and what the caller was told is not known.
+    Confirm,
+    /// By a person alone: nothing may be asked of the host.
+    Hand,
+}
+
+impl ResolveAs {
+    /// The word in the store.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Confirm => "confirm",
+            Self::Hand => "hand",
+        }
+    }
+
+    /// The way of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        [Self::Confirm, Self::Hand].into_iter().find(|way| way.name() == name)
+    }
+}
+
+/// What a caller was told, kept for repeats with the same key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The HTTP status.
+    pub http: u16,
+    /// The body, byte for byte.
+    pub body: Vec<u8>,
+}
+
+/// A finished transaction, as the journal carries it to the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The row.
+    pub row: Row,
+    /// A mutation's answer, unless nobody knows the result.
+    pub answer: Option<Answer>,
+}
+
+impl Outcome {
+    /// An outcome without an answer to keep.
+    #[must_use]
+    pub fn of(row: Row) -> Self {
+        Self { row, answer: None }
+    }
+}
+
+impl Row {
+    /// The row of a transaction whose end nobody saw.
+    #[must_use]
+    pub fn in_doubt(facts: Facts, detail: &str, now: i64) -> Self {
+        Self::ended(facts, Status::Unknown, None, detail, now)
+    }
+
+    /// The row of a transaction that is known to have ended before anything was sent.
+    #[must_use]
+    pub fn never_sent(facts: Facts, detail: &str, now: i64) -> Self {
+        Self::ended(facts, Status::Failed, Some(Proof::P0), detail, now)
+    }
+
+    fn ended(facts: Facts, status: Status, proof: Option<Proof>, detail: &str, now: i64) -> Self {
+        let closing = Closing {
+            status,
+            proof,
+            response_code: None,
+            detail: Some(detail.to_owned()),
+            attempts: Vec::new(),
+            responded_at: now,
+            elapsed_us: now.saturating_sub(facts.requested_at),
+        };
+        Self { facts, closing }
+    }
+
+    /// How an UNKNOWN starts out: a mutation's waits to be resolved, an inquiry's never matters again.
+    #[must_use]
+    pub fn doubt(&self) -> (Resolution, Option<ResolveAs>) {
+        match (self.closing.status, self.facts.kind) {
+            (Status::Unknown, Kind::Mutation) if self.closing.detail.as_deref() == Some(DUPLICATE_ID) => {
+                (Resolution::Manual, Some(ResolveAs::Hand))
+            }
+            (Status::Unknown, Kind::Mutation) => (Resolution::Pending, None),
+            _ => (Resolution::None, None),
+        }
+    }
+
+    /// Whether the key may be used again: it is proven that nothing was sent.
+    #[must_use]
+    pub fn is_provably_unsent(&self) -> bool {
+        matches!(self.closing.proof, Some(Proof::P0 | Proof::P1 | Proof::P2))
     }
 }

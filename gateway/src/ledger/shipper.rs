@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::journal::Position;
-use super::{Ledger, Store};
+use super::{Ledger, Outcome, StoreError};
 
 /// Waits between tries while the store fails.
 const RETRY: [Duration; 4] =
@@ -39,7 +39,7 @@ impl Ledger {
         let from = *self.shipped.borrow();
         let journal = Arc::clone(&self.journal);
         let read = tokio::task::spawn_blocking(move || journal.outcomes_from(from)).await;
-        let (rows, next) = match read {
+        let (outcomes, next) = match read {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
                 tracing::error!(kind = ?error.kind(), "the journal cannot be read for shipping");
@@ -50,16 +50,20 @@ impl Ledger {
         if next == from {
             return Ok(false);
         }
-        if !rows.is_empty() {
-            self.ship_rows(&rows, next).await?;
+        if !outcomes.is_empty() {
+            self.ship_outcomes(&outcomes, next).await?;
         }
-        self.journal.shipped(&rows, next);
+        self.journal.shipped(&outcomes, next);
+        self.claims.shipped(&outcomes);
+        if outcomes.iter().any(|outcome| outcome.row.doubt().0.is_open()) {
+            self.doubted.notify_one();
+        }
         self.shipped.send_replace(next);
         Ok(true)
     }
 
-    async fn ship_rows(&self, rows: &[super::Row], next: Position) -> Result<(), ()> {
-        match self.store.ship(rows, self.journal.id(), next).await {
+    async fn ship_outcomes(&self, outcomes: &[Outcome], next: Position) -> Result<(), ()> {
+        match self.store.ship(outcomes, self.journal.id(), next).await {
             Ok(shipment) => {
                 self.metrics.shipped(shipment);
                 if shipment.parked > 0 {
@@ -67,21 +71,17 @@ impl Ledger {
                 }
                 Ok(())
             }
+            Err(StoreError::Fenced) => {
+                tracing::error!("the journal was retired: its rows are not taken any more");
+                self.fenced.cancel();
+                Err(())
+            }
             Err(_) => {
                 // The database's own words may quote a row, so they stay out of the log.
                 self.metrics.ship_failed();
                 tracing::warn!(store = self.store.name(), "the ledger store does not take rows; trying again");
                 Err(())
             }
-        }
-    }
-}
-
-impl Store {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Sqlite(_) => "sqlite",
-            Self::Memory(_) => "memory",
         }
     }
 }

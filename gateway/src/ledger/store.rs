@@ -1,16 +1,25 @@
 //! The ledger's store: SQL that several may read, off the request path. One enum, one contract, tested the same way for
 //! every kind.
 
+mod claim;
+mod doubt;
 mod memory;
+mod postgres;
+mod run;
+mod sql;
 mod sqlite;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::id::{Instance, TransactionId};
 use super::journal::Position;
-use super::row::{Row, Status};
+use super::row::{Facts, Outcome, Resolution, ResolveAs, Row, Status};
+pub use claim::{Claim, ClaimKey, Claimed, Owner, Progress, Repeat, Taken};
+pub use doubt::{ByHand, Doubt, Step, StepEnd, Verdict, Wanted};
 pub use memory::MemoryStore;
-pub use sqlite::SqliteStore;
+pub use run::{Class, Difference, HostLine, LedgerLine, Run, Tally};
+pub use sql::SqlStore;
 
 /// The store can't answer.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +33,26 @@ pub enum StoreError {
     /// A row holds something that this program never wrote.
     #[error("the ledger store holds a row that does not read back")]
     Malformed,
+    /// The database promises less than the journal relies on.
+    #[error("the ledger store would lose what it says is written: {0}")]
+    NotDurable(&'static str),
+    /// Another life of this gateway has taken over, or the journal was retired.
+    #[error("this gateway's place in the ledger store was taken over, or its journal was retired")]
+    Fenced,
+    /// Others were in the way; it certainly did not happen.
+    #[error("the ledger store is busy")]
+    Contended,
+    /// Switched off by a test.
+    #[error("the ledger store is switched off")]
+    Down,
+}
+
+impl StoreError {
+    /// Whether it certainly did not happen, and may be tried again at once.
+    #[must_use]
+    pub fn is_contention(&self) -> bool {
+        matches!(self, Self::Contended) || sql::is_contention(self)
+    }
 }
 
 /// What a listing looks for. Absent means all.
@@ -45,6 +74,31 @@ pub struct Filter {
     pub unresolved: bool,
 }
 
+/// How a doubt stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// How it ended, or that it has not.
+    pub state: Resolution,
+    /// By which question.
+    pub method: Option<String>,
+    /// When, in microseconds since 1970 by the store's clock.
+    pub at: Option<i64>,
+    /// By whom.
+    pub by: Option<String>,
+    /// Why, when a person did it.
+    pub note: Option<String>,
+    /// How it is to be resolved, when that is not its route's word.
+    pub resolve_as: Option<ResolveAs>,
+}
+
+impl Resolved {
+    /// Nothing but a state.
+    #[must_use]
+    pub fn only(state: Resolution) -> Self {
+        Self { state, method: None, at: None, by: None, note: None, resolve_as: None }
+    }
+}
+
 /// A row as the store has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRow {
@@ -53,7 +107,17 @@ pub struct StoredRow {
     /// The row.
     pub row: Row,
     /// How an UNKNOWN was resolved.
-    pub resolution: String,
+    pub resolved: Resolved,
+}
+
+impl StoredRow {
+    /// A claim whose end nobody can tell, as the row that it does not have.
+    #[must_use]
+    pub fn abandoned(facts: Facts) -> Self {
+        let now = facts.requested_at;
+        let row = Row::in_doubt(facts, "abandoned", now);
+        Self { seq: 0, row, resolved: Resolved::only(Resolution::Abandoned) }
+    }
 }
 
 /// What one shipment did.
@@ -65,37 +129,33 @@ pub struct Shipment {
     pub parked: usize,
 }
 
-/// A claim on an idempotency key.
-#[derive(Debug, Clone)]
-pub struct Claim {
-    /// Whose key.
-    pub client: String,
-    /// The HTTP method.
-    pub method: String,
-    /// The path.
-    pub path: String,
-    /// SHA-256 of the key.
-    pub key_hash: Vec<u8>,
-    /// The transaction that wants to run.
-    pub transaction_id: TransactionId,
-    /// Microseconds since 1970.
-    pub claimed_at: i64,
+/// What the store knows of a journal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JournalMark {
+    /// How far it has been shipped.
+    pub shipped: Position,
+    /// Whether it was fenced off for good.
+    pub retired: bool,
 }
 
-/// What became of a claim.
+/// Who has a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claimed {
-    /// The key is ours, and the row is durable.
-    Ours,
-    /// The key was seen before, with this transaction.
-    Before(TransactionId),
+pub struct InstanceLease {
+    /// The data folder's own number.
+    pub owner: [u8; 16],
+    /// Raised by each start.
+    pub incarnation: i64,
+    /// The journal of that life.
+    pub journal: [u8; 16],
+    /// How long it still holds; when it is taken or renewed, how long it shall hold.
+    pub left: Duration,
 }
 
 /// Every kind of store.
 #[derive(Debug, Clone)]
 pub enum Store {
-    /// One file, no server.
-    Sqlite(SqliteStore),
+    /// SQLite or PostgreSQL.
+    Sql(SqlStore),
     /// Gone with the process; for the simulation and for tests.
     Memory(MemoryStore),
 }
@@ -109,7 +169,7 @@ macro_rules! forward {
             /// [`StoreError`].
             pub async fn $name(&self $(, $arg: $type)*) -> Result<$answer, StoreError> {
                 match self {
-                    Self::Sqlite(store) => store.$name($($arg),*).await,
+                    Self::Sql(store) => store.$name($($arg),*).await,
                     Self::Memory(store) => store.$name($($arg),*),
                 }
             })*
@@ -120,18 +180,92 @@ macro_rules! forward {
 forward! {
     /// Takes the next block of ids of an instance; the first one is drawn at random.
     take_block(&self, instance: Instance) -> u64;
-    /// How far each journal has been shipped.
-    checkpoints(&self) -> HashMap<[u8; 16], Position>;
-    /// Inserts rows and moves the checkpoint, all or nothing. A row that is there already is passed over.
-    ship(&self, rows: &[Row], journal: [u8; 16], upto: Position) -> Shipment;
-    /// Claims a key, once.
-    claim(&self, claim: &Claim) -> Claimed;
+    /// How far each journal has been shipped, and which were retired.
+    journal_marks(&self) -> HashMap<[u8; 16], JournalMark>;
+    /// Who has a letter.
+    lease_of(&self, instance: Instance) -> Option<InstanceLease>;
+    /// Takes a letter's lease, if the incarnation that was seen still stands there.
+    take_lease(&self, instance: Instance, lease: &InstanceLease, seen: i64) -> bool;
+    /// Renews a lease. `false` when it is somebody else's now.
+    renew_lease(&self, instance: Instance, lease: &InstanceLease) -> bool;
+    /// Fences a journal for good and turns its open claims into UNKNOWN rows; returns how many.
+    retire(&self, journal: [u8; 16]) -> u64;
+
+    /// Inserts rows, ends their claims and moves the checkpoint, all or nothing. A row that is there already is passed over.
+    ship(&self, outcomes: &[Outcome], journal: [u8; 16], upto: Position) -> Shipment;
     /// One row.
     row(&self, id: TransactionId) -> Option<StoredRow>;
     /// Rows that were recorded before `before`, newest first.
     page(&self, filter: &Filter, before: Option<i64>, limit: u32) -> Vec<StoredRow>;
     /// Number of rows by status, in the order of [`Status::ALL`].
     summary(&self, filter: &Filter) -> [u64; 3];
+
+    /// Claims keys, all or none; answers in the order of the claims.
+    claim(&self, owner: Owner, claims: &[Claim]) -> Vec<Claimed>;
+    /// Frees the keys of transactions that provably never left.
+    release(&self, owner: Owner, ids: &[TransactionId]) -> ();
+    /// Claims of a journal that are not known to have ended, oldest first.
+    open_claims(&self, journal: [u8; 16], limit: u32) -> Vec<Facts>;
+    /// Marks claims of other journals whose time is over.
+    abandon_overdue(&self, owner: Owner) -> u64;
+    /// Marks everything that a journal still runs.
+    abandon_journal(&self, journal: [u8; 16]) -> u64;
+    /// Claims that nobody can tell the end of, oldest first; or only this one's.
+    abandoned(&self, id: Option<TransactionId>, limit: u32) -> Vec<Facts>;
+    /// Forgets keys whose time is over; never one whose transaction is in doubt.
+    purge_claims(&self, keep: Duration) -> u64;
+
+    /// Holds rows in doubt for a resolver.
+    hold_doubts(&self, wanted: &Wanted, token: &str, lease: Duration, limit: u32) -> Vec<Doubt>;
+    /// Notes, before its first byte can leave, that a net-cancel is sent. `false`: send nothing.
+    intend_cancel(&self, id: TransactionId, token: &str) -> bool;
+    /// Records a step and what it decided. `false`: the row is not ours any more.
+    end_step(&self, id: TransactionId, token: &str, end: &StepEnd<'_>) -> bool;
+    /// Closes a MANUAL row by an operator's word, if that is allowed.
+    close_by_hand(&self, id: TransactionId, hand: &ByHand<'_>) -> bool;
+    /// The resolution steps of a row, oldest first.
+    steps(&self, id: TransactionId) -> Vec<Step>;
+
+    /// The store's clock: microseconds since 1970.
+    read_clock(&self) -> i64;
+    /// Begins a reconciliation run; when it began, by the store's clock.
+    begin_run(&self, run: &str, day: &str, institution: &str) -> i64;
+    /// Stages lines of the host's list.
+    stage(&self, run: &str, lines: &[HostLine]) -> ();
+    /// Staged lines behind a place, by id and position.
+    staged(&self, run: &str, after: (&str, u64), limit: u32) -> Vec<HostLine>;
+    /// Mutations of a day at an institution behind an id, by id.
+    ledger_lines(&self, day: &str, institution: &str, after: &str, limit: u32) -> Vec<LedgerLine>;
+    /// Claims without a shipped outcome behind an id, by id.
+    claims_without_outcome(&self, after: &str, limit: u32) -> Vec<Facts>;
+    /// Records differences.
+    add_differences(&self, run: &str, differences: &[Difference]) -> ();
+    /// Ends a run, with its counts or with why it failed.
+    end_run(&self, run: &str, tally: Tally, failed: Option<&str>) -> ();
+    /// Runs, newest first.
+    runs(&self, limit: u32) -> Vec<Run>;
+    /// One run.
+    run(&self, run: &str) -> Option<Run>;
+    /// Differences of a run behind a place.
+    differences(&self, run: &str, after: i64, limit: u32) -> Vec<Difference>;
+}
+
+impl Store {
+    /// The kind's name, for logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Sql(store) => store.name(),
+            Self::Memory(_) => "memory",
+        }
+    }
+
+    /// Closes its connections.
+    pub async fn close(&self) {
+        if let Self::Sql(store) = self {
+            sql::close(store).await;
+        }
+    }
 }
 
 #[cfg(test)]

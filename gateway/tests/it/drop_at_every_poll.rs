@@ -53,6 +53,7 @@ async fn world(kind: Kind) -> World {
         pool: Pool::new(Arc::new(TcpDial::to(simulator.address(port))), own.framing, own.pool, clock.clone()),
         breaker: Breaker::new(own.breaker, clock.clone()),
         retry: own.retry,
+        questions: Arc::default(),
         clock: clock.clone(),
         telemetry: Arc::clone(&telemetry),
     };
@@ -60,9 +61,11 @@ async fn world(kind: Kind) -> World {
         journal: JournalSettings { limit: 32 << 20, sync_interval: Duration::from_millis(5) },
         instance: Instance::default(),
         search_key: vec![1; 32],
+        instance_lease: Duration::from_secs(9),
+        claim_keep: Duration::from_secs(9),
     };
     let disk = Arc::new(FolderDisk::new(&Path::new(data.path()).join("journal")).unwrap());
-    let store = Store::Memory(MemoryStore::default());
+    let store = Store::Memory(MemoryStore::new(clock.clone()));
     let ledger = Ledger::open(disk, store, settings, clock.clone(), &telemetry).await.unwrap();
     let route = Arc::clone(config.routes.find(path).unwrap());
     World { simulator, institution, ledger, route, clock, _data: data }
@@ -106,7 +109,10 @@ impl World {
         let mut entry = self.ledger.accept(facts, self.ledger.reserve().unwrap(), Witness::default());
         let result = self.institution.call(&self.route, &frame, deadline, &mut entry).await;
         let status = if result.is_ok() { Status::Success } else { Status::Unknown };
-        entry.close(End { status, proof: None, response_code: None, detail: None }, deadline).await.unwrap();
+        entry
+            .close(End { status, proof: None, response_code: None, detail: None, answer: None }, deadline)
+            .await
+            .unwrap();
         result
     }
 

@@ -27,9 +27,11 @@ pub(crate) fn write_config(folder: &Path, simulator: &Simulator, settings: &str)
     }
     let data = folder.join("data").display().to_string();
     let plain = format!("[server]\nlisten = \"127.0.0.1:0\"\n{settings}\n[ledger]\ndata = \"{data}\"\n");
+    // Appended by tests that want it.
+    let resolver = if settings.contains("# resolver on") { "" } else { "[resolver]\nenabled = false\n" };
     let limits = "[client_limit]\nburst = 1000000\nrate = 1000000\n[log]\nlevel = \"trace\"\n";
     let path = folder.join("gwanmun.toml");
-    std::fs::write(&path, format!("{plain}{limits}{text}")).unwrap();
+    std::fs::write(&path, format!("{plain}{resolver}{limits}{text}")).unwrap();
     path
 }
 

@@ -51,10 +51,11 @@ fn is_on(switch: &AtomicBool) -> bool {
 pub(crate) fn switched(folder: &Path, switches: &Arc<Switches>) -> Seams {
     let disk = SwitchedDisk { inner: FolderDisk::new(folder).unwrap(), switches: Arc::clone(switches) };
     let switches = Arc::clone(switches);
+    let clock = Clock::system().unwrap();
     Seams {
-        clock: Clock::system().unwrap(),
+        store: Store::Memory(MemoryStore::new(clock.clone())),
+        clock,
         disk: Arc::new(disk),
-        store: Store::Memory(MemoryStore::default()),
         dial: Box::new(move |_, address| {
             let inner = TcpDial { address: address.to_owned() };
             Arc::new(SwitchedDial { inner, switches: Arc::clone(&switches) })
@@ -94,6 +95,18 @@ impl Disk for SwitchedDisk {
 
     fn remove(&self, number: u64) -> io::Result<()> {
         self.inner.remove(number)
+    }
+
+    fn read_note(&self) -> io::Result<Option<Vec<u8>>> {
+        self.inner.read_note()
+    }
+
+    fn write_note(&self, bytes: &[u8]) -> io::Result<()> {
+        self.inner.write_note(bytes)
+    }
+
+    fn set_aside(&self, name: &str) -> io::Result<()> {
+        self.inner.set_aside(name)
     }
 }
 

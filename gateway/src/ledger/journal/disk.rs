@@ -32,6 +32,21 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// # Errors
     /// Those of the file system.
     fn remove(&self, number: u64) -> io::Result<()>;
+    /// A small note beside the segments, if there is one.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn read_note(&self) -> io::Result<Option<Vec<u8>>>;
+    /// Replaces the note. It is there whole and durable, or as it was before.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn write_note(&self, bytes: &[u8]) -> io::Result<()>;
+    /// Moves every segment out of the way, so that the folder is as new. They are kept.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn set_aside(&self, name: &str) -> io::Result<()>;
 }
 
 /// One segment.
@@ -108,6 +123,35 @@ impl Disk for FolderDisk {
 
     fn remove(&self, number: u64) -> io::Result<()> {
         std::fs::remove_file(self.path(number))
+    }
+
+    fn read_note(&self) -> io::Result<Option<Vec<u8>>> {
+        match std::fs::read(self.folder.join("identity")) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_note(&self, bytes: &[u8]) -> io::Result<()> {
+        let half_made = self.folder.join("identity.new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half_made)?;
+        io::Write::write_all(&mut file, bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&half_made, self.folder.join("identity"))?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    fn set_aside(&self, name: &str) -> io::Result<()> {
+        let aside = self.folder.join(name);
+        std::fs::create_dir_all(&aside)?;
+        for number in self.list()? {
+            let path = self.path(number);
+            let name = path.file_name().unwrap_or_default();
+            std::fs::rename(&path, aside.join(name))?;
+        }
+        File::open(&aside)?.sync_all()?;
+        File::open(&self.folder)?.sync_all()
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::format::{PAGE, Walk};
 use super::writer::Live;
-use super::{Journal, Position, RecordKind};
+use super::{Journal, Position, read_outcome};
 use crate::ledger::id::TransactionId;
-use crate::ledger::row::Row;
+use crate::ledger::row::Outcome;
 use crate::routes::Kind;
 
 impl Journal {
@@ -15,7 +15,7 @@ impl Journal {
     ///
     /// # Errors
     /// Those of the file system.
-    pub(in crate::ledger) fn outcomes_from(&self, from: Position) -> io::Result<(Vec<Row>, Position)> {
+    pub(in crate::ledger) fn outcomes_from(&self, from: Position) -> io::Result<(Vec<Outcome>, Position)> {
         const CHUNK: u64 = 1_048_576;
         let synced = *self.synced.borrow();
         let (segment, next) = {
@@ -34,10 +34,10 @@ impl Journal {
         let length = usize::try_from((end - start).min(CHUNK)).unwrap_or(usize::MAX);
         let bytes = segment.file.read_at(start, length)?;
         let mut walk = Walk::new(&bytes, start, segment.number);
-        let mut rows = Vec::new();
+        let mut outcomes = Vec::new();
         for found in &mut walk {
-            if found.kind == RecordKind::Outcome {
-                rows.push(postcard::from_bytes(found.payload).map_err(io::Error::other)?);
+            if let Some(outcome) = read_outcome(found.kind, found.payload) {
+                outcomes.push(outcome.map_err(io::Error::other)?);
             }
         }
         let whole = start + u64::try_from(length).unwrap_or(u64::MAX) >= end;
@@ -45,13 +45,13 @@ impl Journal {
             // What is durable must read back; passing over it would lose rows.
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a durable journal record does not read back"));
         }
-        Ok((rows, Position { segment: segment.number, offset: walk.good }))
+        Ok((outcomes, Position { segment: segment.number, offset: walk.good }))
     }
 
     /// Everything before `position` is in the store: forgets those outcomes and removes segments that nobody needs.
-    pub(in crate::ledger) fn shipped(&self, rows: &[Row], position: Position) {
+    pub(in crate::ledger) fn shipped(&self, outcomes: &[Outcome], position: Position) {
         let mut writer = self.writer();
-        for row in rows {
+        for Outcome { row, .. } in outcomes {
             if let Some(Live::Closed { .. }) = writer.live.get(&row.facts.id) {
                 writer.live.remove(&row.facts.id);
             }
@@ -67,7 +67,7 @@ impl Journal {
     }
 
     /// A finished transaction that is not in the store yet. A mutation's outcome is not seen before it is durable.
-    pub(in crate::ledger) fn find(&self, id: TransactionId) -> Option<Row> {
+    pub(in crate::ledger) fn find(&self, id: TransactionId) -> Option<Outcome> {
         let synced = *self.synced.borrow();
         let (file, at, length) = {
             let writer = self.writer();
@@ -77,7 +77,12 @@ impl Journal {
         };
         let bytes = file.read_at(at.offset, length).ok()?;
         let found = Walk::new(&bytes, at.offset, at.segment).next()?;
-        let row: Row = postcard::from_bytes(found.payload).ok()?;
-        (row.facts.kind == Kind::Inquiry || at < synced).then_some(row)
+        let outcome = read_outcome(found.kind, found.payload)?.ok()?;
+        (outcome.row.facts.kind == Kind::Inquiry || at < synced).then_some(outcome)
+    }
+
+    /// Whether it has an intent or an outcome here that the store does not know yet.
+    pub(in crate::ledger) fn knows(&self, id: TransactionId) -> bool {
+        self.writer().live.contains_key(&id)
     }
 }

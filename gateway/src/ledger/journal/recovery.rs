@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::format::{Header, PAGE, RECORD_HEADER, Walk};
 use super::writer::{Kept, Live, Segment, Writer};
-use super::{Disk, Journal, Position, RecordKind, Settings};
+use super::{Disk, Journal, Position, RecordKind, Settings, read_outcome};
 use crate::ledger::id::TransactionId;
-use crate::ledger::row::{Facts, Row};
+use crate::ledger::row::Facts;
 
 /// Why the journal can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -46,12 +46,15 @@ pub struct Recovered {
     pub journal: Arc<Journal>,
     /// Facts of transactions whose end nobody recorded: they are UNKNOWN.
     pub open: Vec<Facts>,
+    /// Whether a torn tail was cut: a record that is not there may have been.
+    pub cut: bool,
 }
 
 #[derive(Default)]
 struct Scan {
     open: HashMap<TransactionId, (Facts, u64)>,
     closed: HashMap<TransactionId, (Position, usize)>,
+    cut: bool,
 }
 
 /// A segment that was used, and what its header says.
@@ -138,7 +141,7 @@ impl Journal {
             failed: CancellationToken::new(),
         };
         let open = scan.open.into_values().map(|(facts, _)| facts).collect();
-        Ok(Recovered { journal: Arc::new(journal), open })
+        Ok(Recovered { journal: Arc::new(journal), open, cut: scan.cut })
     }
 }
 
@@ -168,10 +171,14 @@ fn durable_mark(bytes: &[u8], number: u64) -> u64 {
 fn records_behind(bytes: &[u8], number: u64, mark: u64) -> Result<Vec<Kept>, RecoveryError> {
     let mut kept = Vec::new();
     for found in Walk::new(body(bytes), PAGE, number).filter(|found| found.start >= mark) {
-        let corrupt = |_| RecoveryError::Corrupt { segment: number, offset: found.start };
+        let torn = || RecoveryError::Corrupt { segment: number, offset: found.start };
+        let corrupt = |_| torn();
         let id = match found.kind {
             RecordKind::Intent => postcard::from_bytes::<Facts>(found.payload).map_err(corrupt)?.id,
-            RecordKind::Outcome => postcard::from_bytes::<Row>(found.payload).map_err(corrupt)?.facts.id,
+            kind => {
+                let outcome = read_outcome(kind, found.payload).transpose().map_err(corrupt)?;
+                outcome.ok_or_else(torn)?.row.facts.id
+            }
         };
         kept.push(Kept { id, kind: found.kind, payload: found.payload.to_vec() });
     }
@@ -227,18 +234,24 @@ impl Scan {
                     let facts: Facts = postcard::from_bytes(found.payload).map_err(|_| corrupt(found.start))?;
                     self.open.insert(facts.id, (facts, number));
                 }
-                RecordKind::Outcome => {
-                    let row: Row = postcard::from_bytes(found.payload).map_err(|_| corrupt(found.start))?;
-                    self.open.remove(&row.facts.id);
+                kind => {
+                    let outcome = read_outcome(kind, found.payload).transpose().map_err(|_| corrupt(found.start))?;
+                    let id = outcome.ok_or_else(|| corrupt(found.start))?.row.facts.id;
+                    self.open.remove(&id);
                     let at = Position { segment: number, offset: found.start };
                     if at >= shipped {
-                        self.closed.insert(row.facts.id, (at, found.payload.len() + RECORD_HEADER));
+                        self.closed.insert(id, (at, found.payload.len() + RECORD_HEADER));
                     }
                 }
             }
         }
         let good = walk.good;
         let mark = claimed.unwrap_or_else(|| walk.durable_mark_from(good).unwrap_or_default());
-        if mark > good { Err(corrupt(good)) } else { Ok(good) }
+        if mark > good {
+            return Err(corrupt(good));
+        }
+        let behind = usize::try_from(good).ok().and_then(|good| bytes.get(good..));
+        self.cut |= claimed.is_none() && behind.is_some_and(|behind| behind.iter().any(|byte| *byte != 0));
+        Ok(good)
     }
 }

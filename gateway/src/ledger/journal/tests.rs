@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use super::recovery::Recovered;
 use super::*;
-use crate::ledger::row::{Closing, Status};
+use crate::ledger::row::{Answer, Closing, Row, Status};
+use crate::routes::ANSWER_MAX;
 use crate::routes::Kind;
 use memory_disk::MemoryDisk;
 
@@ -33,7 +34,7 @@ fn facts(serial: u64) -> Facts {
     }
 }
 
-fn row(serial: u64) -> Row {
+fn row(serial: u64) -> Outcome {
     let closing = Closing {
         status: Status::Success,
         proof: None,
@@ -43,7 +44,7 @@ fn row(serial: u64) -> Row {
         responded_at: 0,
         elapsed_us: 0,
     };
-    Row { facts: facts(serial), closing }
+    Outcome::of(Row { facts: facts(serial), closing })
 }
 
 fn recover(disk: &Arc<MemoryDisk>) -> Result<Recovered, RecoveryError> {
@@ -54,6 +55,17 @@ fn start(disk: &Arc<MemoryDisk>) -> (Arc<Journal>, tokio::task::JoinHandle<()>) 
     let journal = recover(disk).unwrap().journal;
     let syncer = tokio::spawn(Arc::clone(&journal).run_syncer());
     (journal, syncer)
+}
+
+/// Ends a life: nothing of it touches the disk any more.
+async fn end_life(disk: &Arc<MemoryDisk>, journal: Arc<Journal>, syncer: tokio::task::JoinHandle<()>) {
+    syncer.abort();
+    assert!(syncer.await.is_err_and(|error| error.is_cancelled()) || journal.failed().is_cancelled());
+    drop(journal);
+    // What it had begun in the background holds the disk.
+    while Arc::strong_count(disk) > 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Serials of all outcomes and of all open intents that a start finds.
@@ -90,10 +102,16 @@ async fn what_was_written_is_found_after_a_kill() {
 }
 
 /// A row whose record has as many bytes more as its correlation id has letters.
-fn row_of(serial: u64, letters: usize) -> Row {
-    let mut row = row(serial);
-    row.facts.correlation_id = "c".repeat(letters);
-    row
+fn row_of(serial: u64, letters: usize) -> Outcome {
+    let mut outcome = row(serial);
+    outcome.row.facts.correlation_id = "c".repeat(letters);
+    outcome
+}
+
+/// The same, with an answer for each second one.
+fn maybe_answered(serial: u64, letters: usize) -> Outcome {
+    let answer = Answer { http: 200, body: vec![b'x'; letters] };
+    Outcome { answer: serial.is_multiple_of(2).then_some(answer), ..row_of(serial, letters) }
 }
 
 #[tokio::test]
@@ -139,7 +157,7 @@ async fn batches_that_end_anywhere_in_a_page_are_read_back_and_records_that_star
                 from = next;
             }
             assert_eq!(rows.len(), wanted.len(), "{told}");
-            syncer.abort();
+            end_life(&disk, journal, syncer).await;
         }
     }
 }
@@ -198,14 +216,14 @@ async fn step(journal: &Journal, disk: &MemoryDisk, model: &mut Model, dice: &mu
         0..=3 => {
             let serial = model.next;
             model.next += 1;
-            let written = journal.append_intent(&row_of(serial, letters).facts);
+            let written = journal.append_intent(&row_of(serial, letters).row.facts);
             model.open.push(serial);
             written.map(|position| (position, serial, false))
         }
         4..=8 if !model.open.is_empty() => {
             let serial = model.open.swap_remove(dice.usize(..model.open.len()));
             model.outcomes.insert(serial);
-            journal.append_outcome(&row_of(serial, letters)).map(|position| (position, serial, true))
+            journal.append_outcome(&maybe_answered(serial, letters)).map(|position| (position, serial, true))
         }
         9 => {
             disk.sync_fails.store(u64::from(dice.u8(..3)), Ordering::Relaxed);
@@ -250,7 +268,7 @@ async fn what_was_acknowledged_survives_kills_power_cuts_and_failed_syncs_in_any
                     break;
                 }
             }
-            syncer.abort();
+            end_life(&disk, journal, syncer).await;
             // The task that syncs may be in the middle of it; let that end, as a disk would.
             tokio::task::yield_now().await;
             disk.sync_fails.store(0, Ordering::Relaxed);
@@ -287,7 +305,7 @@ async fn damage_to_what_was_durable_refuses_the_start_and_says_where() {
     journal.durable(first).await.unwrap();
     let second = journal.append_outcome(&row(1)).unwrap();
     journal.durable(second).await.unwrap();
-    syncer.abort();
+    end_life(&disk, journal, syncer).await;
     let damaged = disk.copy();
     {
         let files = damaged.files.lock().unwrap();
@@ -304,7 +322,7 @@ async fn damage_to_what_was_durable_refuses_the_start_and_says_where() {
 #[tokio::test]
 async fn the_largest_row_that_configuration_and_edge_allow_fits_into_a_record() {
     let word = "w".repeat(64);
-    let mut row = row(1);
+    let mut row = row(1).row;
     let facts = &mut row.facts;
     for text in
         [&mut facts.tx_code, &mut facts.route, &mut facts.institution, &mut facts.client, &mut facts.correlation_id]
@@ -325,7 +343,8 @@ async fn the_largest_row_that_configuration_and_edge_allow_fits_into_a_record() 
     (row.closing.responded_at, row.closing.elapsed_us) = (i64::MIN, i64::MIN);
     let journal = recover(&Arc::new(MemoryDisk::default())).unwrap().journal;
     journal.append_intent(&row.facts).unwrap();
-    journal.append_outcome(&row).unwrap();
+    let answer = Some(Answer { http: u16::MAX, body: vec![255; ANSWER_MAX] });
+    journal.append_outcome(&Outcome { row, answer }).unwrap();
 }
 
 /// Every way to destroy a durable record in place that leaves the rest of the segment readable.
@@ -338,7 +357,7 @@ async fn a_hole_in_what_was_durable_is_corruption_and_never_stepped_over() {
     journal.durable(last).await.unwrap();
     let behind = journal.append_outcome(&row(9)).unwrap();
     journal.durable(behind).await.unwrap();
-    syncer.abort();
+    end_life(&disk, journal, syncer).await;
     assert_eq!(found(&disk.copy()).unwrap().0, [0, 1, 2, 3, 9]);
     let (second, third) = (usize::try_from(ends[0]).unwrap(), usize::try_from(ends[1]).unwrap());
     let page_end = second.next_multiple_of(4_096);
@@ -365,13 +384,13 @@ async fn what_a_failed_sync_left_in_the_cache_is_written_again_by_the_next_start
     journal.writer().spare = None;
     let lost = journal.append_outcome(&row(1)).unwrap();
     assert!(journal.durable(lost).await.is_err());
-    syncer.abort();
+    end_life(&disk, journal, syncer).await;
     disk.full.store(false, Ordering::Relaxed);
     disk.sync_fails.store(0, Ordering::Relaxed);
     let (journal, syncer) = start(&disk);
     let end = journal.append_outcome(&row(2)).unwrap();
     journal.durable(end).await.unwrap();
-    syncer.abort();
+    end_life(&disk, journal, syncer).await;
     // Now the old file's pages, which were marked clean, are gone.
     let old = Arc::clone(&disk.files.lock().unwrap()[&first.segment]);
     old.cache.lock().unwrap()[usize::try_from(page_from(first.offset)).unwrap()..].fill(0);
@@ -384,7 +403,7 @@ async fn a_power_cut_during_a_start_takes_nothing_that_the_life_before_had_ackno
     let (journal, syncer) = start(&disk);
     let acknowledged = journal.append_outcome(&row(0)).unwrap();
     journal.durable(acknowledged).await.unwrap();
-    syncer.abort();
+    end_life(&disk, journal, syncer).await;
     // A kill, a start that writes the record again, and then the power: of what is not synced only the new header got
     // to the disk, and it says that the old copy does not count.
     recover(&disk).unwrap();
@@ -406,7 +425,7 @@ async fn two_failed_syncs_in_a_row_and_a_power_cut_lose_nothing() {
     let second = journal.append_outcome(&row(1)).unwrap();
     journal.durable(second).await.unwrap();
     assert!(journal.end().segment >= first.segment + 2);
-    syncer.abort();
+    end_life(&disk, journal, syncer).await;
     disk.lose_power(|| false);
     assert_eq!(found(&disk).unwrap().0, [0, 1]);
     assert_eq!(found(&disk).unwrap().0, [0, 1], "and again");
@@ -422,7 +441,7 @@ async fn after_a_failed_sync_all_since_the_last_good_one_is_durable_in_a_new_seg
     let lost = journal.append_outcome(&row(1)).unwrap();
     journal.durable(lost).await.unwrap();
     assert!(journal.end().segment > first.segment);
-    syncer.abort();
+    end_life(&disk, journal, syncer).await;
     disk.lose_power(|| false);
     assert_eq!(found(&disk).unwrap().0, [0, 1]);
 }
@@ -486,7 +505,7 @@ async fn shipping_reads_every_outcome_once_over_many_segments_and_frees_them() {
             loop {
                 let (rows, next) = journal.outcomes_from(from).unwrap();
                 for row in &rows {
-                    assert_eq!(row.facts.id, facts(shipped).id);
+                    assert_eq!(row.row.facts.id, facts(shipped).id);
                     shipped += 1;
                 }
                 journal.shipped(&rows, next);

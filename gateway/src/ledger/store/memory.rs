@@ -1,96 +1,228 @@
 //! The store in memory: what the simulation uses, since a database runs threads of its own and can't live under paused
 //! time. It keeps the same contract as the others.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod claims;
+mod doubts;
+mod runs;
 
-use super::{Claim, Claimed, Filter, Shipment, StoreError, StoredRow};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::{
+    ClaimKey, Difference, Filter, HostLine, InstanceLease, JournalMark, Run, Shipment, Step, StoreError, StoredRow,
+};
+use crate::clock::Clock;
 use crate::ledger::id::{BLOCKS, Instance, TransactionId};
 use crate::ledger::journal::Position;
-use crate::ledger::row::{Row, Status};
+use crate::ledger::row::{Outcome, Resolution, ResolveAs, Row, Status};
+use crate::ledger::store::Resolved;
+use claims::ClaimRow;
 
 /// A store that is gone with the process.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct MemoryStore {
+    clock: Clock,
     tables: Arc<Mutex<Tables>>,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
-    rows: Vec<StoredRow>,
+    down: bool,
+    rows: Vec<LedgerRow>,
+    by_id: BTreeMap<TransactionId, usize>,
     parked: Vec<Row>,
-    checkpoints: HashMap<[u8; 16], Position>,
+    marks: HashMap<[u8; 16], JournalMark>,
     blocks: HashMap<char, u64>,
-    claims: HashMap<(String, String, String, Vec<u8>), TransactionId>,
+    leases: HashMap<char, InstanceLease>,
+    leases_until: HashMap<char, i64>,
+    claims: BTreeMap<ClaimKey, ClaimRow>,
+    steps: Vec<(TransactionId, Step)>,
+    runs: Vec<Run>,
+    lines: BTreeMap<(String, String, u64), HostLine>,
+    differences: HashMap<String, Vec<Difference>>,
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the same signatures as the stores that can fail")]
+/// A row and what the resolver keeps beside it.
+#[derive(Debug, Clone)]
+struct LedgerRow {
+    stored: StoredRow,
+    resolve_as: Option<ResolveAs>,
+    /// Token and end of the lease.
+    held: Option<(String, i64)>,
+    next_try_at: i64,
+    tries: u32,
+    cancel_intended: bool,
+    not_processed_at: Option<i64>,
+}
+
+impl Tables {
+    fn insert(&mut self, row: &Row, resolution: Resolution, resolve_as: Option<ResolveAs>, shipment: &mut Shipment) {
+        if let Some(there) = self.by_id.get(&row.facts.id).and_then(|at| self.rows.get(*at)) {
+            if there.stored.row != *row {
+                self.parked.push(row.clone());
+                shipment.parked += 1;
+            }
+            return;
+        }
+        let seq = i64::try_from(self.rows.len()).unwrap_or(i64::MAX) + 1;
+        self.by_id.insert(row.facts.id, self.rows.len());
+        self.rows.push(LedgerRow {
+            stored: StoredRow {
+                seq,
+                row: row.clone(),
+                resolved: Resolved { resolve_as, ..Resolved::only(resolution) },
+            },
+            resolve_as,
+            held: None,
+            next_try_at: 0,
+            tries: 0,
+            cancel_intended: false,
+            not_processed_at: None,
+        });
+        shipment.inserted += 1;
+    }
+
+    fn find(&self, id: TransactionId) -> Option<&LedgerRow> {
+        self.rows.get(*self.by_id.get(&id)?)
+    }
+
+    fn find_mut(&mut self, id: TransactionId) -> Option<&mut LedgerRow> {
+        self.rows.get_mut(*self.by_id.get(&id)?)
+    }
+}
+
+fn microseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
 impl MemoryStore {
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    /// An empty store whose own clock is this one.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, tables: Arc::default() }
+    }
+
+    /// Whether the store answers with nothing but errors, as a database that is down.
+    pub fn set_down(&self, down: bool) {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).down = down;
+    }
+
+    /// Every row, in the order of recording, down or not.
+    #[must_use]
+    pub fn all_rows(&self) -> Vec<StoredRow> {
+        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.rows.iter().map(|row| row.stored.clone()).collect()
+    }
+
+    /// Rows that contradicted one that was there.
+    #[must_use]
+    pub fn parked(&self) -> Vec<Row> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).parked.clone()
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.wall().as_microsecond()
+    }
+
+    fn tables(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
+        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if tables.down { Err(StoreError::Down) } else { Ok(tables) }
     }
 
     pub(super) fn take_block(&self, instance: Instance) -> Result<u64, StoreError> {
-        let mut tables = self.tables();
+        let mut tables = self.tables()?;
         let next = tables.blocks.entry(instance.letter()).or_insert_with(|| fastrand::u64(..BLOCKS));
         let block = *next;
         *next = (block + 1) % BLOCKS;
         Ok(block)
     }
 
-    pub(super) fn checkpoints(&self) -> Result<HashMap<[u8; 16], Position>, StoreError> {
-        Ok(self.tables().checkpoints.clone())
+    pub(super) fn journal_marks(&self) -> Result<HashMap<[u8; 16], JournalMark>, StoreError> {
+        Ok(self.tables()?.marks.clone())
     }
 
-    pub(super) fn ship(&self, rows: &[Row], journal: [u8; 16], upto: Position) -> Result<Shipment, StoreError> {
-        let mut tables = self.tables();
-        let mut shipment = Shipment::default();
-        for row in rows {
-            match tables.rows.iter().find(|stored| stored.row.facts.id == row.facts.id) {
-                Some(stored) if stored.row == *row => {}
-                Some(_) => {
-                    tables.parked.push(row.clone());
-                    shipment.parked += 1;
-                }
-                None => {
-                    let seq = i64::try_from(tables.rows.len()).unwrap_or(i64::MAX) + 1;
-                    let resolution = row.resolution().to_owned();
-                    tables.rows.push(StoredRow { seq, row: row.clone(), resolution });
-                    shipment.inserted += 1;
-                }
-            }
+    pub(super) fn lease_of(&self, instance: Instance) -> Result<Option<InstanceLease>, StoreError> {
+        let (now, letter) = (self.now(), instance.letter());
+        let tables = self.tables()?;
+        let until = tables.leases_until.get(&letter).copied().unwrap_or_default();
+        let left = Duration::from_micros(u64::try_from(until - now).unwrap_or_default());
+        Ok(tables.leases.get(&letter).map(|lease| InstanceLease { left, ..*lease }))
+    }
+
+    pub(super) fn take_lease(&self, instance: Instance, lease: &InstanceLease, seen: i64) -> Result<bool, StoreError> {
+        let (now, letter) = (self.now(), instance.letter());
+        let mut tables = self.tables()?;
+        let over = tables.leases_until.get(&letter).is_none_or(|until| *until < now);
+        let free = |there: &InstanceLease| there.incarnation == seen && (over || there.owner == lease.owner);
+        let taken = tables.leases.get(&letter).is_none_or(free);
+        if taken {
+            tables.leases.insert(letter, *lease);
+            tables.leases_until.insert(letter, now.saturating_add(microseconds(lease.left)));
         }
-        tables.checkpoints.insert(journal, upto);
+        Ok(taken)
+    }
+
+    pub(super) fn renew_lease(&self, instance: Instance, lease: &InstanceLease) -> Result<bool, StoreError> {
+        let (now, letter) = (self.now(), instance.letter());
+        let mut tables = self.tables()?;
+        let ours = |there: &InstanceLease| there.incarnation == lease.incarnation && there.owner == lease.owner;
+        let renewed = tables.leases.get(&letter).is_some_and(ours);
+        if renewed {
+            tables.leases_until.insert(letter, now.saturating_add(microseconds(lease.left)));
+        }
+        Ok(renewed)
+    }
+
+    pub(super) fn retire(&self, journal: [u8; 16]) -> Result<u64, StoreError> {
+        let now = self.now();
+        let mut tables = self.tables()?;
+        tables.marks.entry(journal).or_default().retired = true;
+        let letters: Vec<_> = tables.leases.iter().filter(|(_, lease)| lease.journal == journal).collect();
+        let letters: Vec<char> = letters.into_iter().map(|(letter, _)| *letter).collect();
+        for letter in letters {
+            if let Some(lease) = tables.leases.get_mut(&letter) {
+                (lease.incarnation, lease.journal) = (lease.incarnation + 1, [0; 16]);
+            }
+            tables.leases_until.insert(letter, 0);
+        }
+        Ok(tables.close_claims_of(journal, now))
+    }
+
+    pub(super) fn ship(&self, outcomes: &[Outcome], journal: [u8; 16], upto: Position) -> Result<Shipment, StoreError> {
+        let now = self.now();
+        let mut tables = self.tables()?;
+        let mark = tables.marks.entry(journal).or_default();
+        if mark.retired {
+            return Err(StoreError::Fenced);
+        }
+        mark.shipped = upto;
+        let mut shipment = Shipment::default();
+        for outcome in outcomes {
+            let (resolution, resolve_as) = outcome.row.doubt();
+            tables.insert(&outcome.row, resolution, resolve_as, &mut shipment);
+        }
+        tables.end_claims(outcomes, now);
         Ok(shipment)
     }
 
-    pub(super) fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        let key = (claim.client.clone(), claim.method.clone(), claim.path.clone(), claim.key_hash.clone());
-        let mut tables = self.tables();
-        if let Some(before) = tables.claims.get(&key) {
-            return Ok(Claimed::Before(*before));
-        }
-        tables.claims.insert(key, claim.transaction_id);
-        Ok(Claimed::Ours)
-    }
-
     pub(super) fn row(&self, id: TransactionId) -> Result<Option<StoredRow>, StoreError> {
-        Ok(self.tables().rows.iter().find(|stored| stored.row.facts.id == id).cloned())
+        Ok(self.tables()?.find(id).map(|row| row.stored.clone()))
     }
 
     pub(super) fn page(&self, filter: &Filter, before: Option<i64>, limit: u32) -> Result<Vec<StoredRow>, StoreError> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let tables = self.tables();
+        let tables = self.tables()?;
         let earlier = |stored: &&StoredRow| before.is_none_or(|before| stored.seq < before);
-        let found = tables.rows.iter().rev().filter(earlier).filter(|stored| filter.takes(stored));
-        Ok(found.take(limit).cloned().collect())
+        let rows = tables.rows.iter().rev().map(|row| &row.stored);
+        Ok(rows.filter(earlier).filter(|stored| filter.takes(stored)).take(limit).cloned().collect())
     }
 
     pub(super) fn summary(&self, filter: &Filter) -> Result<[u64; 3], StoreError> {
-        let tables = self.tables();
+        let tables = self.tables()?;
         let count = |status: Status| {
-            let rows = tables.rows.iter().filter(|stored| filter.takes(stored));
-            rows.filter(|stored| stored.row.closing.status == status).count()
+            let rows = tables.rows.iter().filter(|row| filter.takes(&row.stored));
+            rows.filter(|row| row.stored.row.closing.status == status).count()
         };
         Ok(Status::ALL.map(|status| u64::try_from(count(status)).unwrap_or(u64::MAX)))
     }
@@ -111,6 +243,6 @@ impl Filter {
             && self.from.is_none_or(|from| facts.requested_at >= from)
             && self.to.is_none_or(|to| facts.requested_at < to)
             && self.account_hash.as_ref().is_none_or(names)
-            && (!self.unresolved || matches!(stored.resolution.as_str(), "PENDING" | "MANUAL"))
+            && (!self.unresolved || stored.resolved.state.is_open())
     }
 }

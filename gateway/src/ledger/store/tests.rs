@@ -1,8 +1,13 @@
 //! The contract of a store, run on every kind.
 
+#[path = "../../../tests/servers/postgres.rs"]
+mod postgres;
+
 use super::*;
-use crate::ledger::row::{Attempt, Closing, Facts, Proof};
+use crate::clock::Clock;
+use crate::ledger::row::{Answer, Attempt, Closing, Proof};
 use crate::routes::Kind;
+use postgres::Postgres;
 
 const JOURNAL: [u8; 16] = [3; 16];
 
@@ -41,10 +46,22 @@ fn row(serial: u64, status: Status) -> Row {
     Row { facts, closing }
 }
 
-async fn stores() -> (tempfile::TempDir, Vec<Store>) {
-    let folder = tempfile::tempdir().unwrap();
-    let sqlite = SqliteStore::open(&folder.path().join("ledger.sqlite")).await.unwrap();
-    (folder, vec![Store::Sqlite(sqlite), Store::Memory(MemoryStore::default())])
+/// What the stores stand on; dropped last.
+struct Grounds {
+    _folder: tempfile::TempDir,
+    _postgres: std::sync::Arc<Postgres>,
+}
+
+async fn stores() -> (Grounds, Vec<Store>) {
+    let grounds = Grounds { _folder: tempfile::tempdir().unwrap(), _postgres: Postgres::shared() };
+    let sqlite = Store::sqlite(&grounds._folder.path().join("ledger.sqlite")).await.unwrap();
+    let postgres = Store::postgres(&grounds._postgres.new_database()).await.unwrap();
+    let memory = Store::Memory(MemoryStore::new(Clock::system().unwrap()));
+    (grounds, vec![sqlite, postgres, memory])
+}
+
+fn outcomes(rows: &[Row]) -> Vec<Outcome> {
+    rows.iter().cloned().map(Outcome::of).collect()
 }
 
 fn at(segment: u64, offset: u64) -> Position {
@@ -56,17 +73,18 @@ async fn a_row_comes_back_as_it_was_and_shipping_it_again_changes_nothing() {
     let (_folder, stores) = stores().await;
     for store in stores {
         let rows = [row(1, Status::Unknown), row(2, Status::Success), row(3, Status::Failed)];
-        let shipment = store.ship(&rows, JOURNAL, at(1, 10)).await.unwrap();
+        let shipment = store.ship(&outcomes(&rows), JOURNAL, at(1, 10)).await.unwrap();
         assert_eq!(shipment, Shipment { inserted: 3, parked: 0 }, "{store:?}");
-        let again = store.ship(&rows, JOURNAL, at(1, 20)).await.unwrap();
+        let again = store.ship(&outcomes(&rows), JOURNAL, at(1, 20)).await.unwrap();
         assert_eq!(again, Shipment::default(), "{store:?}");
         for row in &rows {
             let stored = store.row(row.facts.id).await.unwrap().unwrap();
             assert_eq!(stored.row, *row, "{store:?}");
-            assert_eq!(stored.resolution, if row.facts.id == id(1) { "PENDING" } else { "NONE" });
+            let wanted = if row.facts.id == id(1) { Resolution::Pending } else { Resolution::None };
+            assert_eq!(stored.resolved.state, wanted);
         }
         assert_eq!(store.row(id(9)).await.unwrap(), None);
-        assert_eq!(store.checkpoints().await.unwrap()[&JOURNAL], at(1, 20));
+        assert_eq!(store.journal_marks().await.unwrap()[&JOURNAL].shipped, at(1, 20));
     }
 }
 
@@ -74,9 +92,9 @@ async fn a_row_comes_back_as_it_was_and_shipping_it_again_changes_nothing() {
 async fn a_row_that_contradicts_the_one_that_is_there_is_parked_and_the_rest_goes_on() {
     let (_folder, stores) = stores().await;
     for store in stores {
-        store.ship(&[row(1, Status::Success)], JOURNAL, at(1, 10)).await.unwrap();
+        store.ship(&outcomes(&[row(1, Status::Success)]), JOURNAL, at(1, 10)).await.unwrap();
         let rows = [row(0, Status::Success), row(1, Status::Unknown), row(2, Status::Success)];
-        let shipment = store.ship(&rows, JOURNAL, at(1, 20)).await.unwrap();
+        let shipment = store.ship(&outcomes(&rows), JOURNAL, at(1, 20)).await.unwrap();
         assert_eq!(shipment, Shipment { inserted: 2, parked: 1 }, "{store:?}");
         assert_eq!(store.row(id(1)).await.unwrap().unwrap().row.closing.status, Status::Success);
     }
@@ -85,12 +103,13 @@ async fn a_row_that_contradicts_the_one_that_is_there_is_parked_and_the_rest_goe
 #[tokio::test]
 async fn a_row_that_sql_refuses_is_parked_and_the_rest_goes_on() {
     let (_folder, stores) = stores().await;
-    let sqlite = &stores[0];
-    let mut refused = row(1, Status::Success);
-    refused.closing.proof = Some(Proof::H);
-    let rows = [row(0, Status::Success), refused, row(2, Status::Success)];
-    let shipment = sqlite.ship(&rows, JOURNAL, at(1, 20)).await.unwrap();
-    assert_eq!(shipment, Shipment { inserted: 2, parked: 1 });
+    for store in &stores[..2] {
+        let mut refused = row(1, Status::Success);
+        refused.closing.proof = Some(Proof::H);
+        let rows = [row(0, Status::Success), refused, row(2, Status::Success)];
+        let shipment = store.ship(&outcomes(&rows), JOURNAL, at(1, 20)).await.unwrap();
+        assert_eq!(shipment, Shipment { inserted: 2, parked: 1 }, "{store:?}");
+    }
 }
 
 #[tokio::test]
@@ -98,14 +117,14 @@ async fn pages_are_newest_first_and_stable_while_rows_come_in() {
     let (_folder, stores) = stores().await;
     for store in stores {
         let rows: Vec<_> = (0..25).map(|serial| row(serial, Status::Success)).collect();
-        store.ship(&rows, JOURNAL, at(1, 10)).await.unwrap();
+        store.ship(&outcomes(&rows), JOURNAL, at(1, 10)).await.unwrap();
         let (mut seen, mut before, mut next_serial) = (Vec::new(), None, 100);
         loop {
             let page = store.page(&Filter::default(), before, 10).await.unwrap();
             let Some(last) = page.last() else { break };
             before = Some(last.seq);
             seen.extend(page.iter().map(|stored| stored.row.facts.id));
-            store.ship(&[row(next_serial, Status::Success)], JOURNAL, at(1, 11)).await.unwrap();
+            store.ship(&outcomes(&[row(next_serial, Status::Success)]), JOURNAL, at(1, 11)).await.unwrap();
             next_serial += 1;
         }
         assert_eq!(seen, (0..25).rev().map(id).collect::<Vec<_>>(), "{store:?}");
@@ -118,7 +137,7 @@ async fn every_filter_finds_what_it_says() {
     for store in stores {
         let status = |serial: u64| if serial.is_multiple_of(4) { Status::Unknown } else { Status::Success };
         let rows: Vec<_> = (0..28).map(|serial| row(serial, status(serial))).collect();
-        store.ship(&rows, JOURNAL, at(1, 10)).await.unwrap();
+        store.ship(&outcomes(&rows), JOURNAL, at(1, 10)).await.unwrap();
         let none = Filter::default;
         type Takes<'a> = &'a dyn Fn(u64) -> bool;
         let cases: [(Filter, Takes<'_>); 9] = [
@@ -141,28 +160,9 @@ async fn every_filter_finds_what_it_says() {
             assert_eq!(counts.iter().sum::<u64>(), wanted.len() as u64, "{filter:?}");
         }
         assert_eq!(store.summary(&none()).await.unwrap(), [21, 0, 7]);
-        store.ship(&[row(31, Status::Unknown)], JOURNAL, at(1, 11)).await.unwrap();
+        store.ship(&outcomes(&[row(31, Status::Unknown)]), JOURNAL, at(1, 11)).await.unwrap();
         let unresolved = Filter { unresolved: true, ..none() };
         assert_eq!(store.page(&unresolved, None, 9).await.unwrap()[0].row.facts.id, id(31));
-    }
-}
-
-#[tokio::test]
-async fn a_key_is_claimed_once_by_client_method_and_path() {
-    let (_folder, stores) = stores().await;
-    for store in stores {
-        let claim = |client: &str, path: &str, serial| Claim {
-            client: client.into(),
-            method: "POST".into(),
-            path: path.into(),
-            key_hash: vec![4; 32],
-            transaction_id: id(serial),
-            claimed_at: 0,
-        };
-        assert_eq!(store.claim(&claim("a", "/t", 1)).await.unwrap(), Claimed::Ours);
-        assert_eq!(store.claim(&claim("a", "/t", 2)).await.unwrap(), Claimed::Before(id(1)));
-        assert_eq!(store.claim(&claim("b", "/t", 3)).await.unwrap(), Claimed::Ours);
-        assert_eq!(store.claim(&claim("a", "/u", 4)).await.unwrap(), Claimed::Ours);
     }
 }
 
@@ -180,3 +180,7 @@ async fn blocks_of_one_letter_never_repeat_and_letters_are_independent() {
         store.take_block(v).await.unwrap();
     }
 }
+
+mod claims;
+mod doubts;
+mod runs;

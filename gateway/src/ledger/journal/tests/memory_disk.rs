@@ -12,6 +12,7 @@ use crate::ledger::journal::{Disk, SegmentFile};
 #[derive(Debug, Default)]
 pub(super) struct MemoryDisk {
     pub(super) files: Mutex<BTreeMap<u64, Arc<MemoryFile>>>,
+    note: Mutex<Option<Vec<u8>>>,
     pub(super) full: AtomicBool,
     pub(super) sync_fails: Arc<AtomicU64>,
     /// The most bytes that one read asked for.
@@ -88,6 +89,20 @@ impl Disk for MemoryDisk {
 
     fn remove(&self, number: u64) -> io::Result<()> {
         self.files.lock().unwrap().remove(&number);
+        Ok(())
+    }
+
+    fn read_note(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.note.lock().unwrap().clone())
+    }
+
+    fn write_note(&self, bytes: &[u8]) -> io::Result<()> {
+        *self.note.lock().unwrap() = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn set_aside(&self, _: &str) -> io::Result<()> {
+        self.files.lock().unwrap().clear();
         Ok(())
     }
 }

@@ -1,0 +1,60 @@
+//! Making the parts that a gateway is put together from.
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{DialBy, StartError};
+use crate::breaker::Breaker;
+use crate::clock::Clock;
+use crate::config::{Config, InstitutionConfig, StoreConfig};
+use crate::ledger::{OpenError, Store};
+use crate::pool::Pool;
+use crate::resilience::Institution;
+use crate::telemetry::Telemetry;
+
+pub(super) fn make_institutions(
+    config: &Config,
+    dial: &DialBy,
+    clock: &Clock,
+    telemetry: &Arc<Telemetry>,
+) -> BTreeMap<String, Arc<Institution>> {
+    let make = |(name, settings): (&String, &InstitutionConfig)| {
+        let dial = dial(name, &settings.address);
+        let institution = Institution {
+            name: name.clone(),
+            pool: Pool::new(dial, settings.framing, settings.pool, clock.clone()),
+            breaker: Breaker::new(settings.breaker, clock.clone()),
+            retry: settings.retry,
+            questions: Arc::clone(&settings.questions),
+            clock: clock.clone(),
+            telemetry: Arc::clone(telemetry),
+        };
+        (name.clone(), Arc::new(institution))
+    };
+    config.institutions.iter().map(make).collect()
+}
+
+/// Opens the store that the configuration names.
+///
+/// # Errors
+/// [`StartError`].
+pub async fn open_store(config: &Config) -> Result<Store, StartError> {
+    let opened = match &config.store {
+        StoreConfig::Sqlite => Store::sqlite(&config.data.join("ledger.sqlite")).await,
+        StoreConfig::Postgres(url) => Store::postgres(url).await,
+    };
+    Ok(opened.map_err(OpenError::Store)?)
+}
+
+pub(super) fn lock_folder(data: &Path) -> Result<File, StartError> {
+    let path = data.join("lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| StartError::Io(path.display().to_string(), error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StartError::InUse(data.display().to_string())),
+        Err(TryLockError::Error(error)) => Err(StartError::Io(path.display().to_string(), error)),
+    }
+}

@@ -1,0 +1,178 @@
+//! Claims in memory.
+
+use std::time::Duration;
+
+use super::{MemoryStore, Tables, microseconds};
+use crate::ledger::id::TransactionId;
+use crate::ledger::row::{Answer, Facts, Outcome, Resolution, ResolveAs, Row};
+use crate::ledger::store::{Claim, Claimed, Owner, Progress, Shipment, StoreError, Taken};
+
+#[derive(Debug, Clone)]
+pub(super) struct ClaimRow {
+    facts: Facts,
+    journal: [u8; 16],
+    fingerprint: Vec<u8>,
+    state: State,
+    lease_until: i64,
+    ended_at: i64,
+    answer: Option<Answer>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Abandoned,
+    Ended,
+}
+
+impl Tables {
+    /// Says in the claims how these transactions ended.
+    pub(super) fn end_claims(&mut self, outcomes: &[Outcome], now: i64) {
+        for outcome in outcomes {
+            let id = outcome.row.facts.id;
+            if outcome.row.is_provably_unsent() {
+                self.claims.retain(|_, claim| claim.facts.id != id);
+            } else if let Some(claim) = self.claims.values_mut().find(|claim| claim.facts.id == id) {
+                (claim.state, claim.ended_at) = (State::Ended, now);
+                claim.answer = outcome.answer.clone();
+            }
+        }
+    }
+
+    /// Turns a journal's open claims into rows in doubt.
+    pub(super) fn close_claims_of(&mut self, journal: [u8; 16], now: i64) -> u64 {
+        let mut rows = Vec::new();
+        for claim in self.claims.values_mut().filter(|claim| claim.is_open_of(journal)) {
+            (claim.state, claim.ended_at) = (State::Ended, now);
+            rows.push(Row::in_doubt(claim.facts.clone(), "retired", now));
+        }
+        for row in &rows {
+            self.insert(row, Resolution::Pending, Some(ResolveAs::Confirm), &mut Shipment::default());
+        }
+        u64::try_from(rows.len()).unwrap_or(u64::MAX)
+    }
+}
+
+impl ClaimRow {
+    fn is_open_of(&self, journal: [u8; 16]) -> bool {
+        self.state != State::Ended && self.journal == journal
+    }
+}
+
+impl MemoryStore {
+    pub(in crate::ledger::store) fn claim(&self, owner: Owner, claims: &[Claim]) -> Result<Vec<Claimed>, StoreError> {
+        let now = self.now();
+        let mut tables = self.tables()?;
+        let lease = tables.leases.get(&owner.instance.letter());
+        if lease.is_none_or(|lease| lease.incarnation != owner.incarnation || lease.journal != owner.journal) {
+            return Err(StoreError::Fenced);
+        }
+        let mut claimed = Vec::new();
+        for claim in claims {
+            if let Some(there) = tables.claims.get(&claim.key) {
+                let progress = match there.state {
+                    State::Ended => Progress::Ended,
+                    State::Running if there.lease_until >= now => Progress::Running,
+                    State::Running | State::Abandoned => Progress::Overdue,
+                };
+                let row = tables.find(there.facts.id).map(|row| &row.stored);
+                claimed.push(Claimed::Taken(Box::new(Taken {
+                    id: there.facts.id,
+                    journal: there.journal,
+                    fingerprint: there.fingerprint.clone(),
+                    progress,
+                    answer: there.answer.clone(),
+                    ledger: row.map(|stored| (stored.row.closing.status, stored.resolved.state)),
+                })));
+                continue;
+            }
+            let row = ClaimRow {
+                facts: claim.facts.clone(),
+                journal: owner.journal,
+                fingerprint: claim.fingerprint.clone(),
+                state: State::Running,
+                lease_until: now.saturating_add(microseconds(claim.lease)),
+                ended_at: 0,
+                answer: None,
+            };
+            tables.claims.insert(claim.key.clone(), row);
+            claimed.push(Claimed::Ours);
+        }
+        Ok(claimed)
+    }
+
+    pub(in crate::ledger::store) fn release(&self, owner: Owner, ids: &[TransactionId]) -> Result<(), StoreError> {
+        let freed = |claim: &ClaimRow| claim.is_open_of(owner.journal) && ids.contains(&claim.facts.id);
+        self.tables()?.claims.retain(|_, claim| !freed(claim));
+        Ok(())
+    }
+
+    pub(in crate::ledger::store) fn open_claims(
+        &self,
+        journal: [u8; 16],
+        limit: u32,
+    ) -> Result<Vec<Facts>, StoreError> {
+        let tables = self.tables()?;
+        let open = tables.claims.values().filter(|claim| claim.is_open_of(journal));
+        Ok(open.map(|claim| claim.facts.clone()).take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
+    }
+
+    pub(in crate::ledger::store) fn abandon_overdue(&self, owner: Owner) -> Result<u64, StoreError> {
+        let now = self.now();
+        self.abandon(|claim| claim.journal != owner.journal && claim.lease_until < now)
+    }
+
+    pub(in crate::ledger::store) fn abandon_journal(&self, journal: [u8; 16]) -> Result<u64, StoreError> {
+        self.abandon(|claim| claim.journal == journal)
+    }
+
+    fn abandon(&self, which: impl Fn(&ClaimRow) -> bool) -> Result<u64, StoreError> {
+        let mut count = 0;
+        let mut tables = self.tables()?;
+        for claim in tables.claims.values_mut().filter(|claim| claim.state == State::Running && which(claim)) {
+            claim.state = State::Abandoned;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    pub(in crate::ledger::store) fn abandoned(
+        &self,
+        id: Option<TransactionId>,
+        limit: u32,
+    ) -> Result<Vec<Facts>, StoreError> {
+        let tables = self.tables()?;
+        let wanted = |claim: &&ClaimRow| id.is_none_or(|id| claim.facts.id == id);
+        let abandoned = tables.claims.values().filter(|claim| claim.state == State::Abandoned).filter(wanted);
+        Ok(abandoned.map(|claim| claim.facts.clone()).take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
+    }
+
+    pub(in crate::ledger::store) fn purge_claims(&self, keep: Duration) -> Result<u64, StoreError> {
+        let before = self.now().saturating_sub(microseconds(keep));
+        let mut tables = self.tables()?;
+        let tables = &mut *tables;
+        let (rows, by_id) = (&tables.rows, &tables.by_id);
+        let is_over = |claim: &ClaimRow| {
+            let row = by_id.get(&claim.facts.id).and_then(|at| rows.get(*at)).map(|row| &row.stored.resolved);
+            let kept =
+                |resolved: &super::Resolved| resolved.state.is_open() || resolved.at.is_some_and(|at| at >= before);
+            claim.state == State::Ended && claim.ended_at < before && !row.is_some_and(kept)
+        };
+        let count = tables.claims.len();
+        tables.claims.retain(|_, claim| !is_over(claim));
+        Ok(u64::try_from(count - tables.claims.len()).unwrap_or(u64::MAX))
+    }
+
+    pub(in crate::ledger::store) fn claims_without_outcome(
+        &self,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<Facts>, StoreError> {
+        let tables = self.tables()?;
+        let mut open: Vec<_> =
+            tables.claims.values().filter(|claim| claim.state != State::Ended).map(|claim| &claim.facts).collect();
+        open.retain(|facts| facts.id.as_str() > after);
+        open.sort_by_key(|facts| facts.id);
+        Ok(open.into_iter().take(usize::try_from(limit).unwrap_or(usize::MAX)).cloned().collect())
+    }
+}

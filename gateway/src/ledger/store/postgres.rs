@@ -1,0 +1,54 @@
+//! The store on a PostgreSQL server that several gateways share. A start refuses a server that would call a commit durable
+//! before it is.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions as _, SqlStr};
+
+use super::sqlite::migrations;
+use super::{SqlStore, Store, StoreError};
+
+/// Connections to the server: claims, shipping, resolution and readers.
+const CONNECTIONS_MAX: u32 = 8;
+
+impl Store {
+    /// Connects to a server by its URL (`postgres://user:password@host/database`) and brings the tables up to date.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::NotDurable`] for a server that runs with `fsync` off or `synchronous_commit` below `on`.
+    pub async fn postgres(url: &str) -> Result<Self, StoreError> {
+        let options = PgConnectOptions::from_str(url)?
+            .application_name("gwanmun")
+            // Statements are in no log: their values are accounts and amounts.
+            .disable_statement_logging()
+            .options([("statement_timeout", "10s"), ("idle_in_transaction_session_timeout", "30s")]);
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(Duration::from_secs(5))
+            .connect_with(options)
+            .await?;
+        refuse_less_than_durable(&pool).await?;
+        let migrations = migrations!("postgres": 1 "ledger" "0001_ledger.sql");
+        Migrator::with_migrations(migrations).run(&pool).await?;
+        Ok(Self::Sql(SqlStore::Postgres(pool)))
+    }
+}
+
+async fn refuse_less_than_durable(pool: &PgPool) -> Result<(), StoreError> {
+    let show = async |setting: &'static str| -> Result<String, StoreError> {
+        Ok(sqlx::query_scalar(SqlStr::from_static(setting)).fetch_one(pool).await?)
+    };
+    if !matches!(show("SHOW synchronous_commit").await?.as_str(), "on" | "remote_apply") {
+        return Err(StoreError::NotDurable("synchronous_commit must be on"));
+    }
+    if show("SHOW fsync").await? != "on" {
+        return Err(StoreError::NotDurable("fsync must be on"));
+    }
+    if show("SHOW full_page_writes").await? != "on" {
+        return Err(StoreError::NotDurable("full_page_writes must be on"));
+    }
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! One text of SQL for two databases. A [`Statement`] is put together from texts of the program and bound values; a
+//! [`Session`] runs it on SQLite or on PostgreSQL. What differs between the two stands here and nowhere else.
+//!
+//! A session that writes is a transaction. Dropped before its commit, for whatever reason, its connection is closed and
+//! never used again, so that a half-done transaction can't be inherited by the next one.
+
+pub(super) mod claims;
+pub(super) mod doubts;
+pub(super) mod instances;
+pub(super) mod reconciliation;
+pub(super) mod rows;
+mod statement;
+
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgPool, PgRow, Postgres};
+use sqlx::sqlite::{SqlitePool, SqliteRow};
+use sqlx::{AssertSqlSafe, Row as _, Sqlite};
+
+use super::StoreError;
+use statement::Statement;
+
+/// Longest time that one statement may take before its connection is given up.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
+
+/// A database with the ledger's tables.
+#[derive(Debug, Clone)]
+pub enum SqlStore {
+    /// One file: a single writer, a few readers.
+    Sqlite {
+        /// The one connection that writes.
+        writer: SqlitePool,
+        /// Connections that only read.
+        readers: SqlitePool,
+    },
+    /// A server that several gateways share.
+    Postgres(PgPool),
+}
+
+/// The words in which the two differ.
+struct Dialect {
+    name: &'static str,
+    begin: &'static str,
+    /// The store's own clock, in microseconds since 1970.
+    now: &'static str,
+    /// What a `SELECT` ends with to keep the rows for an update in this transaction. SQLite has one writer anyway.
+    for_update: &'static str,
+    /// The same, passing over rows that another transaction holds.
+    for_update_skipping: &'static str,
+    /// The same, against changes only: several may hold it.
+    for_share: &'static str,
+}
+
+const SQLITE: Dialect = Dialect {
+    name: "sqlite",
+    begin: "BEGIN IMMEDIATE",
+    now: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+    for_update: "",
+    for_update_skipping: "",
+    for_share: "",
+};
+
+const POSTGRES: Dialect = Dialect {
+    name: "postgres",
+    begin: "BEGIN",
+    now: "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+    for_update: " FOR UPDATE",
+    for_update_skipping: " FOR UPDATE SKIP LOCKED",
+    for_share: " FOR SHARE",
+};
+
+/// One row of an answer, read column by column from the left.
+pub(super) struct Cells {
+    row: AnyRow,
+    next: usize,
+}
+
+enum AnyRow {
+    Sqlite(SqliteRow),
+    Postgres(PgRow),
+}
+
+macro_rules! cells {
+    ($($name:ident -> $type:ty;)*) => {
+        impl Cells {
+            $(pub(super) fn $name(&mut self) -> Result<$type, StoreError> {
+                let index = self.next;
+                self.next += 1;
+                Ok(match &self.row {
+                    AnyRow::Sqlite(row) => row.try_get(index)?,
+                    AnyRow::Postgres(row) => row.try_get(index)?,
+                })
+            })*
+        }
+    };
+}
+
+cells! {
+    int -> i64;
+    maybe_int -> Option<i64>;
+    text -> String;
+    maybe_text -> Option<String>;
+    bytes -> Vec<u8>;
+    maybe_bytes -> Option<Vec<u8>>;
+}
+
+impl Cells {
+    pub(super) fn unsigned(&mut self) -> Result<u64, StoreError> {
+        u64::try_from(self.int()?).map_err(|_| StoreError::Malformed)
+    }
+
+    /// Sixteen bytes.
+    pub(super) fn number16(&mut self) -> Result<[u8; 16], StoreError> {
+        self.bytes()?.try_into().map_err(|_| StoreError::Malformed)
+    }
+}
+
+/// A connection for some statements.
+pub(super) struct Session {
+    connection: Option<Connection>,
+    writes: bool,
+}
+
+enum Connection {
+    Sqlite(PoolConnection<Sqlite>),
+    Postgres(PoolConnection<Postgres>),
+}
+
+impl SqlStore {
+    fn dialect(&self) -> &'static Dialect {
+        match self {
+            Self::Sqlite { .. } => &SQLITE,
+            Self::Postgres(_) => &POSTGRES,
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.dialect().name
+    }
+
+    pub(super) fn now(&self) -> &'static str {
+        self.dialect().now
+    }
+
+    pub(super) fn for_update(&self) -> &'static str {
+        self.dialect().for_update
+    }
+
+    pub(super) fn for_update_skipping(&self) -> &'static str {
+        self.dialect().for_update_skipping
+    }
+
+    pub(super) fn for_share(&self) -> &'static str {
+        self.dialect().for_share
+    }
+
+    /// For reading.
+    pub(super) async fn reading(&self) -> Result<Session, StoreError> {
+        let connection = match self {
+            Self::Sqlite { readers, .. } => Connection::Sqlite(readers.acquire().await?),
+            Self::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
+        };
+        Ok(Session { connection: Some(connection), writes: false })
+    }
+
+    /// A transaction.
+    pub(super) async fn writing(&self) -> Result<Session, StoreError> {
+        let connection = match self {
+            Self::Sqlite { writer, .. } => Connection::Sqlite(writer.acquire().await?),
+            Self::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
+        };
+        let mut session = Session { connection: Some(connection), writes: true };
+        session.run(Statement::new(self.dialect().begin)).await?;
+        Ok(session)
+    }
+
+    /// One writing statement in a transaction of its own. Returns how many rows it touched.
+    pub(super) async fn write(&self, statement: Statement) -> Result<u64, StoreError> {
+        let mut session = self.writing().await?;
+        let touched = session.run(statement).await?;
+        session.commit().await?;
+        Ok(touched)
+    }
+}
+
+macro_rules! on_connection {
+    ($session:expr, $statement:expr, $call:ident, |$done:ident| $sqlite:expr, $postgres:expr) => {{
+        let statement: Statement = $statement;
+        let connection = $session.connection.as_mut().ok_or(StoreError::Malformed)?;
+        let ran = async {
+            match connection {
+                Connection::Sqlite(connection) => {
+                    let query = sqlx::query_with(AssertSqlSafe(statement.text.clone()), statement.for_sqlite()?)
+                        .persistent(statement.keep);
+                    let $done = query.$call(&mut **connection).await?;
+                    Ok::<_, StoreError>($sqlite)
+                }
+                Connection::Postgres(connection) => {
+                    let query = sqlx::query_with(AssertSqlSafe(statement.text.clone()), statement.for_postgres()?)
+                        .persistent(statement.keep);
+                    let $done = query.$call(&mut **connection).await?;
+                    Ok($postgres)
+                }
+            }
+        };
+        match tokio::time::timeout(STATEMENT_LIMIT, ran).await {
+            Ok(ran) => ran,
+            Err(_elapsed) => {
+                // Whatever is still to come on this connection is nobody's answer.
+                $session.give_up();
+                Err(StoreError::Database(sqlx::Error::PoolTimedOut))
+            }
+        }
+    }};
+}
+
+impl Session {
+    /// Runs a statement and returns how many rows it touched.
+    pub(super) async fn run(&mut self, statement: Statement) -> Result<u64, StoreError> {
+        on_connection!(self, statement, execute, |done| done.rows_affected(), done.rows_affected())
+    }
+
+    /// Runs a statement and returns its rows.
+    pub(super) async fn all(&mut self, statement: Statement) -> Result<Vec<Cells>, StoreError> {
+        on_connection!(
+            self,
+            statement,
+            fetch_all,
+            |rows| rows.into_iter().map(|row| Cells { row: AnyRow::Sqlite(row), next: 0 }).collect(),
+            rows.into_iter().map(|row| Cells { row: AnyRow::Postgres(row), next: 0 }).collect()
+        )
+    }
+
+    /// Runs a statement and returns its first row.
+    pub(super) async fn first(&mut self, statement: Statement) -> Result<Option<Cells>, StoreError> {
+        Ok(self.all(statement).await?.into_iter().next())
+    }
+
+    /// Runs `statement`; when the database refuses the data itself, everything before it still stands and `None` is
+    /// returned.
+    pub(super) async fn attempt(&mut self, statement: Statement) -> Result<Option<u64>, StoreError> {
+        self.run(Statement::new("SAVEPOINT attempt")).await?;
+        match self.run(statement).await {
+            Ok(touched) => {
+                self.run(Statement::new("RELEASE SAVEPOINT attempt")).await?;
+                Ok(Some(touched))
+            }
+            Err(error) if is_refusal(&error) => {
+                self.run(Statement::new("ROLLBACK TO SAVEPOINT attempt")).await?;
+                self.run(Statement::new("RELEASE SAVEPOINT attempt")).await?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes what was written durable. An error leaves open whether it is.
+    pub(super) async fn commit(mut self) -> Result<(), StoreError> {
+        self.run(Statement::new("COMMIT")).await?;
+        self.writes = false;
+        Ok(())
+    }
+
+    /// Ends the transaction as if it had never been.
+    pub(super) async fn roll_back(mut self) -> Result<(), StoreError> {
+        self.run(Statement::new("ROLLBACK")).await?;
+        self.writes = false;
+        Ok(())
+    }
+
+    fn give_up(&mut self) {
+        match self.connection.take() {
+            Some(Connection::Sqlite(connection)) => drop(connection.detach()),
+            Some(Connection::Postgres(connection)) => drop(connection.detach()),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.writes {
+            self.give_up();
+        }
+    }
+}
+
+fn code_of(error: &StoreError) -> Option<String> {
+    let StoreError::Database(error) = error else { return None };
+    error.as_database_error()?.code().map(std::borrow::Cow::into_owned)
+}
+
+/// Whether the database refuses the data itself and will do so each time: SQLite's constraint (19) and mismatch (20);
+/// PostgreSQL's classes 22, data, and 23, integrity.
+fn is_refusal(error: &StoreError) -> bool {
+    let Some(code) = code_of(error) else { return false };
+    let sqlite = code.parse::<u32>().is_ok_and(|code| matches!(code & 0xFF, 19 | 20));
+    (code.len() == 5 && (code.starts_with("22") || code.starts_with("23"))) || (code.len() < 5 && sqlite)
+}
+
+/// Whether the transaction certainly did not happen because others were in the way: SQLite's busy (5) and locked (6);
+/// PostgreSQL's serialization failure, deadlock and lock timeout.
+pub(super) fn is_contention(error: &StoreError) -> bool {
+    let Some(code) = code_of(error) else { return false };
+    if code.len() == 5 {
+        return matches!(code.as_str(), "40001" | "40P01" | "55P03");
+    }
+    code.parse::<u32>().is_ok_and(|code| matches!(code & 0xFF, 5 | 6))
+}
+
+/// Closes a store's connections in order.
+pub(super) async fn close(store: &SqlStore) {
+    match store {
+        SqlStore::Sqlite { writer, readers } => {
+            readers.close().await;
+            writer.close().await;
+        }
+        SqlStore::Postgres(pool) => pool.close().await,
+    }
+}

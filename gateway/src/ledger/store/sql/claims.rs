@@ -1,0 +1,308 @@
+//! Claims as SQL. Every batch that touches claims does so in the order of their keys, so that two batches can't wait for each
+//! other.
+
+use std::time::Duration;
+
+use super::super::claim::{Claim, ClaimKey, Claimed, Owner, Progress, Taken};
+use super::super::{Shipment, StoreError};
+use super::statement::Statement;
+use super::{Cells, Session, SqlStore};
+use crate::ledger::id::TransactionId;
+use crate::ledger::row::{Answer, Facts, Outcome, Resolution, ResolveAs, Row, Status};
+
+pub(super) fn microseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn facts(json: &str) -> Result<Facts, StoreError> {
+    serde_json::from_str(json).map_err(|_| StoreError::Malformed)
+}
+
+impl SqlStore {
+    /// Claims keys, all in one transaction. Answers come in the order of the claims.
+    pub(in crate::ledger::store) async fn claim(
+        &self,
+        owner: Owner,
+        claims: &[Claim],
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let mut sorted: Vec<&Claim> = claims.iter().collect();
+        sorted.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut session = self.writing().await?;
+        if !self.is_ours(&mut session, owner).await? {
+            session.roll_back().await?;
+            return Err(StoreError::Fenced);
+        }
+        let mut ours = Vec::new();
+        for mut cells in session.all(self.insertion(owner, &sorted)).await? {
+            ours.push(cells.text()?);
+        }
+        let is_ours = |claim: &Claim| ours.iter().any(|id| id == claim.facts.id.as_str());
+        let losers: Vec<&ClaimKey> = claims.iter().filter(|claim| !is_ours(claim)).map(|claim| &claim.key).collect();
+        let taken = if losers.is_empty() { Vec::new() } else { self.taken(&mut session, &losers).await? };
+        let claimed = claims.iter().map(|claim| {
+            if is_ours(claim) {
+                return Some(Claimed::Ours);
+            }
+            let (_, taken) = taken.iter().find(|(key, _)| *key == claim.key)?;
+            Some(Claimed::Taken(Box::new(taken.clone())))
+        });
+        let Some(claimed) = claimed.collect() else {
+            // Released between the two statements: nothing is certain about it but that it is not ours.
+            session.roll_back().await?;
+            return Err(StoreError::Contended);
+        };
+        session.commit().await?;
+        Ok(claimed)
+    }
+
+    /// Whether this life of the gateway may still claim. Kept until the transaction ends.
+    async fn is_ours(&self, session: &mut Session, owner: Owner) -> Result<bool, StoreError> {
+        let look = Statement::new("SELECT 1 FROM instance_lease WHERE instance = ")
+            .bind(owner.instance.letter().to_string())
+            .push(" AND incarnation = ")
+            .bind(owner.incarnation)
+            .push(" AND journal_id = ")
+            .bind(&owner.journal[..])
+            .push(self.for_share());
+        Ok(session.first(look).await?.is_some())
+    }
+
+    fn insertion(&self, owner: Owner, claims: &[&Claim]) -> Statement {
+        let write = |statement: Statement, claim: &&Claim| {
+            let Claim { key, facts, fingerprint, lease } = claim;
+            statement
+                .push("(")
+                .bind(&key.client)
+                .and_bind(&key.method)
+                .and_bind(&key.path)
+                .and_bind(&key.key_hash)
+                .and_bind(facts.id.as_str())
+                .and_bind(owner.instance.letter().to_string())
+                .and_bind(&owner.journal[..])
+                .and_bind(fingerprint)
+                .and_bind(serde_json::to_string(facts).unwrap_or_default())
+                .push(", 'RUNNING', ")
+                .push(self.now())
+                .push(", ")
+                .push(self.now())
+                .push(" + ")
+                .bind(microseconds(*lease))
+                .push(")")
+        };
+        let statement = Statement::new(
+            "INSERT INTO idempotency_claim (client, method, path, key_hash, transaction_id, instance, journal_id, \
+             fingerprint, facts, state, claimed_at, lease_until) VALUES ",
+        );
+        let statement = statement.list(claims, write).push(" ON CONFLICT DO NOTHING RETURNING transaction_id");
+        if claims.len() == 1 { statement } else { statement.once() }
+    }
+
+    async fn taken(&self, session: &mut Session, keys: &[&ClaimKey]) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
+        let select = Statement::new(
+            "SELECT c.client, c.method, c.path, c.key_hash, c.transaction_id, c.journal_id, c.fingerprint, c.state, \
+             c.lease_until - ",
+        )
+        .push(self.now())
+        .push(
+            ", c.answer_status, c.answer_body, l.status, l.resolution FROM idempotency_claim c \
+             LEFT JOIN ledger l ON l.transaction_id = c.transaction_id \
+             WHERE (c.client, c.method, c.path, c.key_hash) IN (VALUES ",
+        )
+        .list(keys, |statement, key| {
+            let statement = statement.push("(").bind(&key.client).and_bind(&key.method).and_bind(&key.path);
+            statement.and_bind(&key.key_hash).push(")")
+        })
+        .push(")");
+        let select = if keys.len() == 1 { select } else { select.once() };
+        session.all(select).await?.into_iter().map(|mut cells| read_taken(&mut cells)).collect()
+    }
+
+    /// Frees the keys of transactions that provably never left.
+    pub(in crate::ledger::store) async fn release(
+        &self,
+        owner: Owner,
+        ids: &[TransactionId],
+    ) -> Result<(), StoreError> {
+        let mut session = self.writing().await?;
+        self.lock_claims(&mut session, ids).await?;
+        let delete = Statement::new("DELETE FROM idempotency_claim WHERE journal_id = ")
+            .bind(&owner.journal[..])
+            .push(" AND state <> 'ENDED' AND transaction_id IN (")
+            .list(ids, |statement, id| statement.bind(id.as_str()))
+            .push(")");
+        session.run(if ids.len() == 1 { delete } else { delete.once() }).await?;
+        session.commit().await
+    }
+
+    /// Claims of a journal that are not known to have ended, oldest first.
+    pub(in crate::ledger::store) async fn open_claims(
+        &self,
+        journal: [u8; 16],
+        limit: u32,
+    ) -> Result<Vec<Facts>, StoreError> {
+        let select = Statement::new("SELECT facts FROM idempotency_claim WHERE state <> 'ENDED' AND journal_id = ")
+            .bind(&journal[..])
+            .push(" ORDER BY claimed_at LIMIT ")
+            .bind(limit);
+        let found = self.reading().await?.all(select).await?;
+        found.into_iter().map(|mut cells| facts(&cells.text()?)).collect()
+    }
+
+    /// Marks claims of other journals whose time is over: nobody can tell what became of them.
+    pub(in crate::ledger::store) async fn abandon_overdue(&self, owner: Owner) -> Result<u64, StoreError> {
+        let update = Statement::new(
+            "UPDATE idempotency_claim SET state = 'ABANDONED' WHERE transaction_id IN (SELECT transaction_id \
+             FROM idempotency_claim WHERE state = 'RUNNING' AND lease_until < ",
+        )
+        .push(self.now())
+        .push(" AND journal_id <> ")
+        .bind(&owner.journal[..])
+        .push(self.for_update_skipping())
+        .push(")");
+        self.write(update).await
+    }
+
+    /// Marks everything that a journal still runs, whatever its lease.
+    pub(in crate::ledger::store) async fn abandon_journal(&self, journal: [u8; 16]) -> Result<u64, StoreError> {
+        let update = Statement::new(
+            "UPDATE idempotency_claim SET state = 'ABANDONED' WHERE state = 'RUNNING' AND journal_id = ",
+        );
+        self.write(update.bind(&journal[..])).await
+    }
+
+    /// Claims that nobody can tell the end of, oldest first.
+    pub(in crate::ledger::store) async fn abandoned(
+        &self,
+        id: Option<TransactionId>,
+        limit: u32,
+    ) -> Result<Vec<Facts>, StoreError> {
+        let mut select =
+            Statement::new("SELECT facts FROM idempotency_claim WHERE state = 'ABANDONED' AND facts <> ''");
+        if let Some(id) = id {
+            select = select.push(" AND transaction_id = ").bind(id.as_str());
+        }
+        let select = select.push(" ORDER BY claimed_at LIMIT ").bind(limit);
+        let found = self.reading().await?.all(select).await?;
+        found.into_iter().map(|mut cells| facts(&cells.text()?)).collect()
+    }
+
+    /// Forgets keys whose time is over. One whose transaction is in doubt stays, and its time begins when it is resolved.
+    pub(in crate::ledger::store) async fn purge_claims(&self, keep: Duration) -> Result<u64, StoreError> {
+        let delete = Statement::new(
+            "DELETE FROM idempotency_claim WHERE transaction_id IN (SELECT c.transaction_id FROM idempotency_claim c \
+             WHERE c.state = 'ENDED' AND c.ended_at < ",
+        )
+        .push(self.now())
+        .push(" - ")
+        .bind(microseconds(keep))
+        .push(
+            " AND NOT EXISTS (SELECT 1 FROM ledger l WHERE l.transaction_id = c.transaction_id \
+             AND (l.resolution IN ('PENDING', 'MANUAL') OR l.resolved_at >= ",
+        )
+        .push(self.now())
+        .push(" - ")
+        .bind(microseconds(keep))
+        .push(")) LIMIT 1000")
+        .push(self.for_update_skipping())
+        .push(")");
+        self.write(delete).await
+    }
+
+    /// Takes the rows in the order of their keys. SQLite has one writer and needs no order.
+    async fn lock_claims(&self, session: &mut Session, ids: &[TransactionId]) -> Result<(), StoreError> {
+        if let Self::Sqlite { .. } = self {
+            return Ok(());
+        }
+        let select = Statement::new("SELECT transaction_id FROM idempotency_claim WHERE transaction_id IN (")
+            .list(ids, |statement, id| statement.bind(id.as_str()))
+            .push(") ORDER BY client, method, path, key_hash")
+            .push(self.for_update());
+        session.all(if ids.len() == 1 { select } else { select.once() }).await?;
+        Ok(())
+    }
+
+    /// Says in the claims how these transactions ended, in the transaction that ships their rows. Whoever had called a claim
+    /// abandoned was wrong: its own outcome always wins.
+    pub(super) async fn end_claims(&self, session: &mut Session, outcomes: &[Outcome]) -> Result<(), StoreError> {
+        let keyed = |outcome: &&Outcome| outcome.row.facts.idempotency_key_hash.is_some();
+        let outcomes: Vec<&Outcome> = outcomes.iter().filter(keyed).collect();
+        for chunk in outcomes.chunks(1_000) {
+            let ids: Vec<TransactionId> = chunk.iter().map(|outcome| outcome.row.facts.id).collect();
+            self.lock_claims(session, &ids).await?;
+            let (unsent, ended): (Vec<&Outcome>, Vec<&Outcome>) =
+                chunk.iter().partition(|outcome| outcome.row.is_provably_unsent());
+            if !unsent.is_empty() {
+                let delete = Statement::new("DELETE FROM idempotency_claim WHERE transaction_id IN (")
+                    .list(&unsent, |statement, outcome| statement.bind(outcome.row.facts.id.as_str()))
+                    .push(")");
+                session.run(delete.once()).await?;
+            }
+            if !ended.is_empty() {
+                let update = Statement::new("UPDATE idempotency_claim SET state = 'ENDED', ended_at = ")
+                    .push(self.now())
+                    .push(", answer_status = v.column2, answer_body = v.column3 FROM (VALUES ")
+                    .list(&ended, |statement, outcome| {
+                        let answer = outcome.answer.as_ref();
+                        let statement = statement.push("(").bind(outcome.row.facts.id.as_str());
+                        let statement = statement.and_bind(answer.map(|answer| i64::from(answer.http)));
+                        statement.and_bind(answer.map(|answer| answer.body.clone())).push(")")
+                    })
+                    .push(") AS v WHERE transaction_id = v.column1");
+                session.run(update.once()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns a journal's open claims into UNKNOWN rows that are resolved by asking. Their journal never speaks again.
+    pub(super) async fn close_claims_of(&self, session: &mut Session, journal: [u8; 16]) -> Result<u64, StoreError> {
+        let select = Statement::new("SELECT facts, ")
+            .push(self.now())
+            .push(" FROM idempotency_claim WHERE state <> 'ENDED' AND journal_id = ")
+            .bind(&journal[..])
+            .push(" ORDER BY client, method, path, key_hash")
+            .push(self.for_update());
+        let mut rows = Vec::new();
+        for mut cells in session.all(select).await? {
+            let (facts, now) = (facts(&cells.text()?)?, cells.int()?);
+            rows.push(Row::in_doubt(facts, "retired", now));
+        }
+        let new: Vec<_> = rows.iter().map(|row| (row, Resolution::Pending, Some(ResolveAs::Confirm))).collect();
+        for chunk in new.chunks(500) {
+            self.insert(session, chunk, &mut Shipment::default()).await?;
+        }
+        let update = Statement::new("UPDATE idempotency_claim SET state = 'ENDED', ended_at = ")
+            .push(self.now())
+            .push(" WHERE state <> 'ENDED' AND journal_id = ")
+            .bind(&journal[..]);
+        session.run(update).await
+    }
+}
+
+fn read_taken(cells: &mut Cells) -> Result<(ClaimKey, Taken), StoreError> {
+    let malformed = || StoreError::Malformed;
+    let key = ClaimKey { client: cells.text()?, method: cells.text()?, path: cells.text()?, key_hash: cells.bytes()? };
+    let id = TransactionId::parse(&cells.text()?).ok_or_else(malformed)?;
+    // Claims that are older than journals' numbers in claims have none.
+    let journal = cells.bytes()?.try_into().unwrap_or_default();
+    let (fingerprint, state, overdue) = (cells.bytes()?, cells.text()?, cells.int()? < 0);
+    let progress = match state.as_str() {
+        "ENDED" => Progress::Ended,
+        "RUNNING" if !overdue => Progress::Running,
+        _ => Progress::Overdue,
+    };
+    let answer = match (cells.maybe_int()?, cells.maybe_bytes()?) {
+        (Some(http), Some(body)) => {
+            Some(Answer { http: u16::try_from(http).map_err(|_| StoreError::Malformed)?, body })
+        }
+        _ => None,
+    };
+    let ledger = match (cells.maybe_text()?, cells.maybe_text()?) {
+        (Some(status), Some(resolution)) => Some((
+            Status::by_name(&status).ok_or_else(malformed)?,
+            Resolution::by_name(&resolution).ok_or_else(malformed)?,
+        )),
+        _ => None,
+    };
+    Ok((key, Taken { id, journal, fingerprint, progress, answer, ledger }))
+}

@@ -1,0 +1,271 @@
+//! Rows as SQL: the columns, their way in and their way out, and what is shipped with them.
+
+use super::super::{Filter, Resolved, Shipment, StoreError, StoredRow};
+use super::statement::Statement;
+use super::{Cells, Session, SqlStore};
+use crate::ledger::id::TransactionId;
+use crate::ledger::journal::Position;
+use crate::ledger::row::{Attempt, Closing, Facts, Outcome, Proof, Resolution, ResolveAs, Row, Status};
+use crate::routes::Kind;
+
+/// What a row says, in the order in which [`read`] reads.
+pub(super) const COLUMNS: &str = "seq, transaction_id, tx_code, route, kind, institution, client, account_masked, \
+     account_hash, counter_account_masked, counter_account_hash, amount, status, proof, response_code, detail, attempt_log, \
+     requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, layout_version, resolution, \
+     resolution_method, resolved_at, resolved_by, resolution_note, resolve_as";
+
+const INSERT: &str = "INSERT INTO ledger (transaction_id, business_day, tx_code, route, kind, institution, client, \
+     account_masked, account_hash, counter_account_masked, counter_account_hash, amount, status, proof, response_code, \
+     detail, attempts, attempt_log, requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, \
+     layout_version, resolution, resolve_as) VALUES ";
+
+/// Rows in one statement; 26 columns each stay below SQLite's limit of 32,766 variables.
+const ROWS_PER_STATEMENT: usize = 500;
+
+/// A row on its way in, and how its doubt starts out.
+pub(super) type New<'a> = (&'a Row, Resolution, Option<ResolveAs>);
+
+impl SqlStore {
+    pub(in crate::ledger::store) async fn ship(
+        &self,
+        outcomes: &[Outcome],
+        journal: [u8; 16],
+        upto: Position,
+    ) -> Result<Shipment, StoreError> {
+        let mut session = self.writing().await?;
+        self.lock_order_of_rows(&mut session).await?;
+        if !self.move_checkpoint(&mut session, journal, upto).await? {
+            session.roll_back().await?;
+            return Err(StoreError::Fenced);
+        }
+        let mut shipment = Shipment::default();
+        for chunk in outcomes.chunks(ROWS_PER_STATEMENT) {
+            let new: Vec<New<'_>> = chunk.iter().map(|outcome| new(&outcome.row)).collect();
+            self.insert(&mut session, &new, &mut shipment).await?;
+        }
+        self.end_claims(&mut session, outcomes).await?;
+        session.commit().await?;
+        Ok(shipment)
+    }
+
+    /// `seq` is the order of listings; with several gateways it must also be the order of commits, or a reader could pass a
+    /// row that comes in behind it.
+    pub(super) async fn lock_order_of_rows(&self, session: &mut Session) -> Result<(), StoreError> {
+        if let Self::Postgres(_) = self {
+            session.all(Statement::new("SELECT pg_advisory_xact_lock(5070001)::text")).await?;
+        }
+        Ok(())
+    }
+
+    /// Inserts rows. Those that are there already are passed over; those that contradict, or that the database refuses, are
+    /// parked.
+    pub(super) async fn insert(
+        &self,
+        session: &mut Session,
+        rows: &[New<'_>],
+        shipment: &mut Shipment,
+    ) -> Result<(), StoreError> {
+        match session.attempt(insertion(rows)).await? {
+            Some(count) if count == u64::try_from(rows.len()).unwrap_or_default() => shipment.inserted += rows.len(),
+            Some(count) => {
+                shipment.inserted += usize::try_from(count).unwrap_or_default();
+                for (row, ..) in rows {
+                    shipment.parked += usize::from(park_contradiction(session, row).await?);
+                }
+            }
+            None => {
+                for one in rows {
+                    match session.attempt(insertion(std::slice::from_ref(one))).await? {
+                        Some(0) => shipment.parked += usize::from(park_contradiction(session, one.0).await?),
+                        Some(_) => shipment.inserted += 1,
+                        None => {
+                            park(session, one.0, "refused by the store").await?;
+                            shipment.parked += 1;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::ledger::store) async fn row(&self, id: TransactionId) -> Result<Option<StoredRow>, StoreError> {
+        let mut session = self.reading().await?;
+        let found = session.first(select().push(" AND transaction_id = ").bind(id.as_str())).await?;
+        found.map(|mut cells| read(&mut cells)).transpose()
+    }
+
+    pub(in crate::ledger::store) async fn page(
+        &self,
+        filter: &Filter,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<StoredRow>, StoreError> {
+        let mut query = filtered(select(), filter);
+        if let Some(before) = before {
+            query = query.push(" AND seq < ").bind(before);
+        }
+        let query = query.push(" ORDER BY seq DESC LIMIT ").bind(limit);
+        let found = self.reading().await?.all(query).await?;
+        found.into_iter().map(|mut cells| read(&mut cells)).collect()
+    }
+
+    pub(in crate::ledger::store) async fn summary(&self, filter: &Filter) -> Result<[u64; 3], StoreError> {
+        let query = filtered(Statement::new("SELECT status, COUNT(*) FROM ledger WHERE 1 = 1"), filter);
+        let mut counts = [0; 3];
+        for mut cells in self.reading().await?.all(query.push(" GROUP BY status")).await? {
+            let (name, count) = (cells.text()?, cells.unsigned()?);
+            for (slot, status) in counts.iter_mut().zip(Status::ALL) {
+                if status.name() == name {
+                    *slot = count;
+                }
+            }
+        }
+        Ok(counts)
+    }
+}
+
+fn new(row: &Row) -> New<'_> {
+    let (resolution, resolve_as) = row.doubt();
+    (row, resolution, resolve_as)
+}
+
+fn insertion(rows: &[New<'_>]) -> Statement {
+    let masked = |account: &Option<codec::MaskedAccount>| account.as_ref().map(ToString::to_string);
+    let write = |statement: Statement, (row, resolution, resolve_as): &New<'_>| {
+        let Row { facts, closing } = row;
+        statement
+            .push("(")
+            .bind(facts.id.as_str())
+            .and_bind(facts.id.business_day())
+            .and_bind(&facts.tx_code)
+            .and_bind(&facts.route)
+            .and_bind(facts.kind.name())
+            .and_bind(&facts.institution)
+            .and_bind(&facts.client)
+            .and_bind(masked(&facts.account))
+            .and_bind(&facts.account_hash)
+            .and_bind(masked(&facts.counter_account))
+            .and_bind(&facts.counter_account_hash)
+            .and_bind(facts.amount)
+            .and_bind(closing.status.name())
+            .and_bind(closing.proof.map(Proof::name))
+            .and_bind(&closing.response_code)
+            .and_bind(&closing.detail)
+            .and_bind(i64::try_from(closing.attempts.len()).unwrap_or(i64::MAX))
+            .and_bind(serde_json::to_string(&closing.attempts).unwrap_or_default())
+            .and_bind(facts.requested_at)
+            .and_bind(closing.responded_at)
+            .and_bind(closing.elapsed_us)
+            .and_bind(&facts.correlation_id)
+            .and_bind(&facts.idempotency_key_hash)
+            .and_bind(facts.layout_version)
+            .and_bind(resolution.name())
+            .and_bind(resolve_as.map(ResolveAs::name))
+            .push(")")
+    };
+    let statement = Statement::new(INSERT).list(rows, write).push(" ON CONFLICT (transaction_id) DO NOTHING");
+    if matches!(rows.len(), 1 | ROWS_PER_STATEMENT) { statement } else { statement.once() }
+}
+
+/// If the row that is there under this id says something else, parks this one.
+async fn park_contradiction(session: &mut Session, row: &Row) -> Result<bool, StoreError> {
+    let there = session.first(select().push(" AND transaction_id = ").bind(row.facts.id.as_str())).await?;
+    let Some(mut there) = there else { return Ok(false) };
+    if read(&mut there)?.row == *row {
+        return Ok(false);
+    }
+    park(session, row, "contradicts the row that is there").await?;
+    Ok(true)
+}
+
+async fn park(session: &mut Session, row: &Row, reason: &'static str) -> Result<(), StoreError> {
+    let statement = Statement::new("INSERT INTO ledger_parked (transaction_id, reason, row_json) VALUES (")
+        .bind(row.facts.id.as_str())
+        .and_bind(reason)
+        .and_bind(serde_json::to_string(row).unwrap_or_default())
+        .push(") ON CONFLICT DO NOTHING");
+    session.run(statement).await?;
+    Ok(())
+}
+
+fn select() -> Statement {
+    Statement::new("SELECT ").push(COLUMNS).push(" FROM ledger WHERE 1 = 1")
+}
+
+fn filtered(mut statement: Statement, filter: &Filter) -> Statement {
+    let equal = [
+        (" AND status = ", filter.status.map(Status::name)),
+        (" AND tx_code = ", filter.tx_code.as_deref()),
+        (" AND client = ", filter.client.as_deref()),
+        (" AND institution = ", filter.institution.as_deref()),
+        (" AND correlation_id = ", filter.correlation_id.as_deref()),
+    ];
+    for (column, value) in equal {
+        if let Some(value) = value {
+            statement = statement.push(column).bind(value);
+        }
+    }
+    if let Some(from) = filter.from {
+        statement = statement.push(" AND requested_at >= ").bind(from);
+    }
+    if let Some(to) = filter.to {
+        statement = statement.push(" AND requested_at < ").bind(to);
+    }
+    if let Some(hash) = &filter.account_hash {
+        statement = statement.push(" AND (account_hash = ").bind(hash).push(" OR counter_account_hash = ");
+        statement = statement.bind(hash).push(")");
+    }
+    if filter.unresolved { statement.push(" AND resolution IN ('PENDING', 'MANUAL')") } else { statement }
+}
+
+/// Reads [`COLUMNS`].
+pub(super) fn read(cells: &mut Cells) -> Result<StoredRow, StoreError> {
+    let malformed = || StoreError::Malformed;
+    let masked = |text: Option<String>| -> Result<Option<codec::MaskedAccount>, StoreError> {
+        let json = text.map(serde_json::Value::String);
+        json.map(serde_json::from_value).transpose().map_err(|_| StoreError::Malformed)
+    };
+    let seq = cells.int()?;
+    let id = TransactionId::parse(&cells.text()?).ok_or_else(malformed)?;
+    let (tx_code, route) = (cells.text()?, cells.text()?);
+    let kind = Kind::by_name(&cells.text()?).ok_or_else(malformed)?;
+    let (institution, client) = (cells.text()?, cells.text()?);
+    let (account, account_hash) = (masked(cells.maybe_text()?)?, cells.maybe_bytes()?);
+    let (counter_account, counter_account_hash) = (masked(cells.maybe_text()?)?, cells.maybe_bytes()?);
+    let amount = cells.maybe_int()?;
+    let status = Status::by_name(&cells.text()?).ok_or_else(malformed)?;
+    let proof = cells.maybe_text()?.map(|name| Proof::by_name(&name).ok_or_else(malformed)).transpose()?;
+    let (response_code, detail) = (cells.maybe_text()?, cells.maybe_text()?);
+    let attempts: Vec<Attempt> = serde_json::from_str(&cells.text()?).map_err(|_| StoreError::Malformed)?;
+    let (requested_at, responded_at, elapsed_us) = (cells.int()?, cells.int()?, cells.int()?);
+    let (correlation_id, idempotency_key_hash) = (cells.text()?, cells.maybe_bytes()?);
+    let layout_version = u32::try_from(cells.int()?).map_err(|_| StoreError::Malformed)?;
+    let resolved = Resolved {
+        state: Resolution::by_name(&cells.text()?).ok_or_else(malformed)?,
+        method: cells.maybe_text()?,
+        at: cells.maybe_int()?,
+        by: cells.maybe_text()?,
+        note: cells.maybe_text()?,
+        resolve_as: cells.maybe_text()?.map(|name| ResolveAs::by_name(&name).ok_or_else(malformed)).transpose()?,
+    };
+    let facts = Facts {
+        id,
+        tx_code,
+        route,
+        kind,
+        institution,
+        client,
+        account,
+        account_hash,
+        counter_account,
+        counter_account_hash,
+        amount,
+        requested_at,
+        correlation_id,
+        idempotency_key_hash,
+        layout_version,
+    };
+    let closing = Closing { status, proof, response_code, detail, attempts, responded_at, elapsed_us };
+    Ok(StoredRow { seq, row: Row { facts, closing }, resolved })
+}

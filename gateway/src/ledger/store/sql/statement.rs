@@ -1,0 +1,116 @@
+//! A statement and its values. Its text comes from the program alone: every piece is `'static`.
+
+use sqlx::Arguments;
+use sqlx::postgres::PgArguments;
+use sqlx::sqlite::SqliteArguments;
+
+use crate::ledger::store::StoreError;
+
+/// A bound value.
+#[derive(Debug, Clone)]
+pub(in crate::ledger::store) enum Arg {
+    Int(Option<i64>),
+    Text(Option<String>),
+    Bytes(Option<Vec<u8>>),
+}
+
+macro_rules! args {
+    ($($from:ty => |$value:ident| $arg:expr;)*) => {
+        $(impl From<$from> for Arg {
+            fn from($value: $from) -> Self {
+                $arg
+            }
+        })*
+    };
+}
+
+args! {
+    i64 => |value| Self::Int(Some(value));
+    Option<i64> => |value| Self::Int(value);
+    u32 => |value| Self::Int(Some(i64::from(value)));
+    u64 => |value| Self::Int(Some(i64::try_from(value).unwrap_or(i64::MAX)));
+    &str => |value| Self::Text(Some(value.to_owned()));
+    String => |value| Self::Text(Some(value));
+    &String => |value| Self::Text(Some(value.clone()));
+    Option<String> => |value| Self::Text(value);
+    Option<&str> => |value| Self::Text(value.map(str::to_owned));
+    &Option<String> => |value| Self::Text(value.clone());
+    &[u8] => |value| Self::Bytes(Some(value.to_vec()));
+    Vec<u8> => |value| Self::Bytes(Some(value));
+    &Vec<u8> => |value| Self::Bytes(Some(value.clone()));
+    Option<Vec<u8>> => |value| Self::Bytes(value);
+    &Option<Vec<u8>> => |value| Self::Bytes(value.clone());
+}
+
+/// A statement and its values.
+#[derive(Debug, Clone)]
+pub(in crate::ledger::store) struct Statement {
+    pub(super) text: String,
+    args: Vec<Arg>,
+    /// Whether the connection keeps it prepared for the next time.
+    pub(super) keep: bool,
+}
+
+impl Statement {
+    pub(in crate::ledger::store) fn new(text: &'static str) -> Self {
+        Self { text: text.to_owned(), args: Vec::new(), keep: true }
+    }
+
+    /// Its text is unlikely to come again.
+    pub(in crate::ledger::store) fn once(mut self) -> Self {
+        self.keep = false;
+        self
+    }
+
+    pub(in crate::ledger::store) fn push(mut self, text: &'static str) -> Self {
+        self.text.push_str(text);
+        self
+    }
+
+    pub(in crate::ledger::store) fn bind(mut self, value: impl Into<Arg>) -> Self {
+        self.args.push(value.into());
+        self.text.push('$');
+        self.text.push_str(&self.args.len().to_string());
+        self
+    }
+
+    /// `, ` and a value.
+    pub(in crate::ledger::store) fn and_bind(self, value: impl Into<Arg>) -> Self {
+        self.push(", ").bind(value)
+    }
+
+    /// The items, each written by `write`, with commas between.
+    pub(in crate::ledger::store) fn list<T>(mut self, items: &[T], write: impl Fn(Self, &T) -> Self) -> Self {
+        for (index, item) in items.iter().enumerate() {
+            if index > 0 {
+                self = self.push(", ");
+            }
+            self = write(self, item);
+        }
+        self
+    }
+}
+
+macro_rules! arguments {
+    ($($name:ident -> $type:ty;)*) => {
+        impl Statement {
+            $(pub(super) fn $name(&self) -> Result<$type, StoreError> {
+                let mut arguments = <$type>::default();
+                for arg in self.args.clone() {
+                    let added = match arg {
+                        Arg::Int(value) => arguments.add(value),
+                        Arg::Text(value) => arguments.add(value),
+                        Arg::Bytes(value) => arguments.add(value),
+                    };
+                    added.map_err(|error| StoreError::Database(sqlx::Error::Encode(error)))?;
+                }
+                Ok(arguments)
+            })*
+        }
+    };
+}
+
+arguments! {
+    for_sqlite -> SqliteArguments;
+    for_postgres -> PgArguments;
+}

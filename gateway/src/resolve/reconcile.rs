@@ -1,0 +1,262 @@
+//! Reconciliation (대사): the day as the host lists it against the day as the ledger has it. Doubts are resolved first, the host's
+//! list is staged in the store, then both are walked once in the order of ids, so memory does not grow with the day.
+
+mod walk;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use codec::{Record, Value};
+use jiff::civil::Date;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Resolver;
+use crate::clock::{Clock, Deadline, Instant};
+use crate::failure::Failure;
+use crate::ledger::{HostLine, Run, Store, StoreError, Tally, Wanted};
+use crate::resilience::{Institution, Transcript};
+use crate::routes::Route;
+use walk::Walk;
+
+/// Rows that are read at a time.
+const PAGE: u32 = 1_000;
+/// Lines of the host's list that are staged at a time.
+const STAGE: usize = 5_000;
+
+/// A time of day in Seoul.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Daily {
+    hour: i8,
+    minute: i8,
+}
+
+impl Daily {
+    /// Reads `HH:MM`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let time = jiff::civil::Time::strptime("%H:%M", text).ok()?;
+        Some(Self { hour: time.hour(), minute: time.minute() })
+    }
+
+    /// Whether this minute is the one.
+    fn is_now(self, now: jiff::civil::DateTime) -> bool {
+        (now.hour(), now.minute()) == (self.hour, self.minute)
+    }
+}
+
+/// What a reconciliation works on.
+#[derive(Debug)]
+pub struct Reconciler {
+    store: Store,
+    resolver: Arc<Resolver>,
+    institutions: Arc<BTreeMap<String, Arc<Institution>>>,
+    /// Whose mutations are listed by whom.
+    settled_by: BTreeMap<String, String>,
+    clock: Clock,
+}
+
+/// Why a run has no counts.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error("the ledger store failed")]
+    Store(#[from] StoreError),
+    #[error("the host's list could not be read: {0}")]
+    Host(&'static str),
+}
+
+impl Reconciler {
+    /// A reconciler over these institutions.
+    #[must_use]
+    pub fn new(
+        store: Store,
+        resolver: Arc<Resolver>,
+        institutions: Arc<BTreeMap<String, Arc<Institution>>>,
+        settled_by: BTreeMap<String, String>,
+        clock: Clock,
+    ) -> Self {
+        Self { store, resolver, institutions, settled_by, clock }
+    }
+
+    /// Begins a run for each institution whose mutations somebody lists. They go on by themselves; the handles end with them.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn start(
+        self: &Arc<Self>,
+        day: Date,
+    ) -> Result<Vec<(Run, tokio::task::JoinHandle<Result<(), StoreError>>)>, StoreError> {
+        let day = day.strftime("%Y%m%d").to_string();
+        let mut runs = Vec::new();
+        for institution in self.settled_by.keys() {
+            let id = uuid::Uuid::now_v7().to_string();
+            self.store.begin_run(&id, &day, institution).await?;
+            let run = self.store.run(&id).await?.ok_or(StoreError::Malformed)?;
+            let (reconciler, going) = (Arc::clone(self), run.clone());
+            runs.push((run, tokio::spawn(async move { reconciler.finish(&going).await })));
+        }
+        Ok(runs)
+    }
+
+    /// Reconciles yesterday once a day, for ever.
+    pub async fn run_daily(self: Arc<Self>, at: Daily, stop: CancellationToken) {
+        let mut done: Option<Date> = None;
+        loop {
+            let now = self.clock.in_seoul(self.clock.wall());
+            if at.is_now(now)
+                && done != Some(now.date())
+                && let Ok(yesterday) = now.date().yesterday()
+            {
+                match self.start(yesterday).await {
+                    Ok(_) => done = Some(now.date()),
+                    Err(_) => tracing::error!("the daily reconciliation could not begin"),
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(std::time::Duration::from_secs(20)) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    async fn finish(&self, run: &Run) -> Result<(), StoreError> {
+        match self.reconcile(run).await {
+            Ok(tally) => {
+                let differences = tally.differences();
+                tracing::info!(run = run.id, matched = tally.matched, differences, "reconciled");
+                self.store.end_run(&run.id, tally, None).await
+            }
+            Err(error) => {
+                tracing::error!(run = run.id, "a reconciliation failed: {error}");
+                self.store.end_run(&run.id, Tally::default(), Some(&error.to_string())).await
+            }
+        }
+    }
+
+    async fn reconcile(&self, run: &Run) -> Result<Tally, RunError> {
+        self.resolve_first(run).await?;
+        let began = self.store.read_clock().await?;
+        let host_lines = self.stage_list(run).await?;
+        let mut walk = Walk::new(&self.store, run);
+        let mut tally = Tally { host_lines, ..Tally::default() };
+        let (mut found, mut seq) = (Vec::new(), 0);
+        while let Some(met) = walk.next().await? {
+            let Some(class) = met.judge(began) else {
+                tally.matched += 1;
+                continue;
+            };
+            tally.add(class);
+            seq += 1;
+            found.push(met.difference(class, seq));
+            if found.len() >= 500 {
+                self.store.add_differences(&run.id, &std::mem::take(&mut found)).await?;
+            }
+        }
+        self.store.add_differences(&run.id, &found).await?;
+        Ok(tally)
+    }
+
+    /// Makes a step for every open row of the day, a few at a time. What that leaves open is in doubt for this run.
+    async fn resolve_first(&self, run: &Run) -> Result<(), StoreError> {
+        let (mut after, mut steps) = (String::new(), JoinSet::new());
+        loop {
+            let page = self.store.ledger_lines(&run.business_day, &run.institution, &after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = last.id.to_string();
+            for line in page.iter().filter(|line| line.resolution.is_open()) {
+                let (resolver, wanted) = (Arc::clone(&self.resolver), Wanted::One(line.id));
+                steps.spawn(async move { resolver.pass(&wanted, 1).await.map(drop) });
+                if steps.len() >= usize::try_from(self.resolver.settings.at_once).unwrap_or(usize::MAX)
+                    && let Some(Ok(done)) = steps.join_next().await
+                {
+                    done?;
+                }
+            }
+        }
+        while let Some(done) = steps.join_next().await {
+            if let Ok(done) = done {
+                done?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the host's list page by page into the store; says how many lines there were.
+    async fn stage_list(&self, run: &Run) -> Result<u64, RunError> {
+        let lister = self.settled_by.get(&run.institution).and_then(|name| self.institutions.get(name));
+        let asked = lister.and_then(|one| Some((one, one.questions.settlement.as_ref()?)));
+        let (institution, route) = asked.ok_or(RunError::Host("nobody lists it"))?;
+        let paged = route.request.index_of("pageKey");
+        let (mut position, mut staged) = (0_u64, Vec::new());
+        loop {
+            let reply =
+                self.ask_page(institution, route, &run.business_day, paged.map(|index| (index, position))).await?;
+            let lines = lines_of(&reply, position).ok_or(RunError::Host("a line does not read"))?;
+            let count = u64::try_from(lines.len()).unwrap_or_default();
+            position += count;
+            staged.extend(lines);
+            let more = route.codes.more.iter().any(|code| code == reply.text("responseCode"));
+            if staged.len() >= STAGE || !more {
+                self.store.stage(&run.id, &std::mem::take(&mut staged)).await?;
+            }
+            match (more, paged, count) {
+                (false, ..) => return Ok(position),
+                (true, None, _) => return Err(RunError::Host("more pages follow and the layout has no pageKey")),
+                (true, _, 0) => return Err(RunError::Host("an empty page that is not the last")),
+                (true, ..) => {}
+            }
+        }
+    }
+
+    async fn ask_page(
+        &self,
+        institution: &Institution,
+        route: &Route,
+        day: &str,
+        page: Option<(usize, u64)>,
+    ) -> Result<Record, RunError> {
+        let mut record = Record::new(&route.request);
+        if let Some(index) = route.request.index_of("settleDate") {
+            record.set_at(index, Value::Text(day.to_owned()));
+        }
+        if let Some((index, already)) = page {
+            record.set_at(index, Value::Text(format!("{already:08}")));
+        }
+        let mut frame = Vec::new();
+        codec::encode(&record, &mut frame).map_err(|_| RunError::Host("the request does not fit"))?;
+        let deadline = Deadline::after(self.clock.now(), route.deadline);
+        let asked = institution.call(route, &frame, deadline, &mut Unrecorded).await;
+        asked.map_err(|fault| RunError::Host(fault.failure.name()))
+    }
+}
+
+/// A question that leaves no trace in the ledger.
+struct Unrecorded;
+
+impl Transcript for Unrecorded {
+    async fn intend(&mut self, _: Deadline) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn mark_maybe_sent(&self) {}
+
+    fn note_attempt(&mut self, _: &str, _: Instant) {}
+}
+
+/// The lines of a page. Their accounts are not kept.
+fn lines_of(reply: &Record, already: u64) -> Option<Vec<HostLine>> {
+    let group = reply.layout().group()?;
+    let index = |name: &str| group.fields().iter().position(|field| field.name() == name);
+    let (id, amount, flag) = (index("tranId")?, index("amount")?, index("statusFlag")?);
+    let Value::Records(rows) = reply.get(group.name()) else { return None };
+    let line = |(nth, row): (usize, &Vec<Value>)| match (row.get(id)?, row.get(amount)?, row.get(flag)?) {
+        (Value::Text(id), Value::Amount(amount), Value::Text(flag)) => Some(HostLine {
+            id: id.clone(),
+            position: already + u64::try_from(nth).ok()?,
+            amount: *amount,
+            flag: flag.clone(),
+        }),
+        _ => None,
+    };
+    rows.iter().enumerate().map(line).collect()
+}
