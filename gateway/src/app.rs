@@ -269,6 +269,7 @@ impl App {
         let serving = AbortOnDropHandle::new(tokio::spawn(serving));
         let (failed, fenced) = (self.ledger.journal().failed().clone(), self.ledger.fenced().clone());
         let time = tokio::select! {
+            biased;
             () = stop.cancelled() => self.config.drain,
             // Those under way can't record their end any more; they shall still be answered.
             () = failed.cancelled() => Duration::from_secs(1),
@@ -326,6 +327,7 @@ async fn upkeep(
 ) {
     loop {
         tokio::select! {
+            biased;
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
             () = stop.cancelled() => return,
         }

@@ -84,6 +84,13 @@ impl Breaker {
         admitted.map(|generation| Permit { breaker: Arc::clone(self), generation, settled: false })
     }
 
+    /// Whether a call would be turned away for certain: the circuit is open, and its wait is not over.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        let now = self.clock.now();
+        self.machine().is_waiting(now)
+    }
+
     /// What operators see.
     #[must_use]
     pub fn stats(&self) -> Stats {

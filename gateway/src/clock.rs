@@ -3,6 +3,8 @@
 //! Monotonic time is tokio's, so that a test can pause it; wall time is the system's, or a start plus the monotonic
 //! time that has passed since.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,11 +12,19 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 pub use tokio::time::Instant;
 
+/// A wall clock that goes on with tokio's time, and can be put forward and back.
+#[derive(Debug)]
+struct Simulated {
+    start: Timestamp,
+    from: Instant,
+    stepped: AtomicI64,
+}
+
 /// Reads monotonic and wall time.
 #[derive(Debug, Clone)]
 pub struct Clock {
     seoul: TimeZone,
-    simulated: Option<(Timestamp, Instant)>,
+    simulated: Option<Arc<Simulated>>,
 }
 
 impl Clock {
@@ -32,8 +42,15 @@ impl Clock {
     /// As [`Clock::system`].
     pub fn simulated(start: Timestamp) -> Result<Self, jiff::Error> {
         let clock = Self::system()?;
-        let simulated = Some((start, clock.now()));
-        Ok(Self { simulated, ..clock })
+        let simulated = Arc::new(Simulated { start, from: clock.now(), stepped: AtomicI64::new(0) });
+        Ok(Self { simulated: Some(simulated), ..clock })
+    }
+
+    /// Puts a simulated wall clock forward, or back; the system's own is nobody's to change.
+    pub fn step(&self, seconds: i64) {
+        if let Some(simulated) = &self.simulated {
+            simulated.stepped.fetch_add(seconds, Ordering::Relaxed);
+        }
     }
 
     /// Monotonic time.
@@ -47,10 +64,9 @@ impl Clock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub fn wall(&self) -> Timestamp {
-        match self.simulated {
-            None => Timestamp::now(),
-            Some((start, from)) => start + self.now().duration_since(from),
-        }
+        let Some(simulated) = &self.simulated else { return Timestamp::now() };
+        let stepped = jiff::SignedDuration::from_secs(simulated.stepped.load(Ordering::Relaxed));
+        simulated.start + self.now().duration_since(simulated.from) + stepped
     }
 
     /// The civil date and time in Seoul at an instant, whatever zone the process runs in.

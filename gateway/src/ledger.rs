@@ -22,7 +22,7 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::civil::Date;
 use sha2::Sha256;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -32,19 +32,21 @@ pub use claims::ClaimResult;
 use claims::Claims;
 pub use entry::{End, Entry, Witness};
 pub use id::{IdSource, Instance, NoIds, TransactionId};
+use journal::Reached;
 pub use journal::{
-    Disk, FolderDisk, Journal, JournalError, Position, RecoveryError, Room, SegmentFile, Settings as JournalSettings,
+    Disk, FolderDisk, Journal, JournalError, Position, Recovered, RecoveryError, Room, SegmentFile,
+    Settings as JournalSettings,
 };
 use metrics::Metrics;
 pub use row::{Answer, Attempt, Closing, DUPLICATE_ID, Facts, Outcome, Proof, Resolution, ResolveAs, Row, Status};
 pub use search_key::search_key;
 pub(crate) use search_key::sync_folder_of;
 pub use store::{
-    ByHand, Claim, ClaimKey, Claimed, Class, Difference, Doubt, Filter, HostLine, LedgerLine, MemoryStore, Owner,
-    Progress, Repeat, Resolved, Run, Shipment, SqlStore, Step, StepEnd, Store, StoreError, StoredRow, Taken, Tally,
-    Verdict, Wanted,
+    ByHand, Claim, ClaimKey, Claimed, Class, Delivery, Difference, Doubt, Filter, Gate, Horizon, HostLine, LedgerLine,
+    MemoryStore, Owner, Passage, Progress, Repeat, Resolved, Run, Shipment, SqlStore, Step, StepEnd, Store, StoreError,
+    StoredRow, Taken, Tally, Verdict, Wanted,
 };
-use store::{InstanceLease, JournalMark};
+use store::{InstanceLease, JournalMark, Of};
 
 /// The ledger's rules.
 #[derive(Debug, Clone)]
@@ -88,12 +90,13 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct Ledger {
     journal: Arc<Journal>,
+    disk: Arc<dyn Disk>,
     store: Store,
     ids: IdSource,
     clock: Clock,
     metrics: Metrics,
     search: Hmac<Sha256>,
-    shipped: watch::Sender<Position>,
+    shipped: Reached,
     claims: Claims,
     owner: Owner,
     instance_lease: InstanceLease,
@@ -117,20 +120,21 @@ impl Ledger {
         clock: Clock,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Arc<Self>, OpenError> {
-        let found = instance::look(&store, &*disk, settings.instance).await?;
-        if found.stale {
-            stale::settle(&store, &disk, settings.journal, &clock).await?;
-        }
-        let marks = store.journal_marks().await?;
-        let mut mark = JournalMark::default();
-        let new_id = uuid::Uuid::now_v7().into_bytes();
-        let recovered = Journal::recover(Arc::clone(&disk), settings.journal, new_id, |journal| {
-            mark = marks.get(&journal).copied().unwrap_or_default();
-            mark.shipped
-        })?;
-        if mark.retired {
-            return Err(OpenError::Retired);
-        }
+        let mut found = instance::look(&store, &*disk, settings.instance).await?;
+        let (recovered, mark) = loop {
+            if found.stale {
+                stale::settle(&store, &disk, settings.journal, &clock).await?;
+            }
+            let (recovered, mark) = recover(&store, &disk, settings.journal).await?;
+            if mark.retired {
+                return Err(OpenError::Retired);
+            }
+            // The store has more of this journal than the folder: the folder is an old copy, whatever its mark says.
+            if found.stale || mark.shipped <= recovered.end {
+                break (recovered, mark);
+            }
+            found.stale = true;
+        };
         let journal = recovered.journal;
         let lease = settings.instance_lease;
         let instance_lease = instance::take(&store, &*disk, settings.instance, found, journal.id(), lease).await?;
@@ -141,12 +145,13 @@ impl Ledger {
         let (claims, waiting) = Claims::new();
         let ledger = Arc::new(Self {
             journal,
+            disk,
             store,
             ids,
             clock,
             metrics: Metrics::new(telemetry),
             search,
-            shipped: watch::Sender::new(mark.shipped),
+            shipped: Reached::new(mark.shipped),
             claims,
             owner: instance_lease.owner_of(settings.instance),
             instance_lease,
@@ -160,7 +165,7 @@ impl Ledger {
         ledger.run(Arc::clone(&ledger).run_shipper());
         ledger.run(Arc::clone(&ledger).run_block_refill());
         ledger.run(Arc::clone(&ledger).run_claims(waiting));
-        ledger.run(instance::keep(store, settings.instance, instance_lease, fenced));
+        ledger.run(instance::keep(store, Arc::clone(&ledger.disk), settings.instance, instance_lease, fenced));
         ledger.close_open(recovered.open).await?;
         // Claims that an earlier life made and had not begun to write down.
         ledger.sweep(recovered.cut, u32::MAX / 2).await?;
@@ -245,15 +250,16 @@ impl Ledger {
         if let Some(row) = self.store.row(id).await? {
             return Ok(Some(row));
         }
-        Ok(self.store.abandoned(Some(id), 1).await?.into_iter().next().map(StoredRow::abandoned))
+        Ok(self.store.abandoned(Of::Transaction(id), 1).await?.into_iter().next().map(StoredRow::abandoned))
     }
 
-    /// Claims that nobody can tell the end of, oldest first, as rows in doubt.
+    /// Claims, of a client or of everybody, that nobody can tell the end of, oldest first, as rows in doubt.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn abandoned(&self, limit: u32) -> Result<Vec<StoredRow>, StoreError> {
-        Ok(self.store.abandoned(None, limit).await?.into_iter().map(StoredRow::abandoned).collect())
+    pub async fn abandoned(&self, client: Option<&str>, limit: u32) -> Result<Vec<StoredRow>, StoreError> {
+        let of = client.map_or(Of::Everybody, Of::Client);
+        Ok(self.store.abandoned(of, limit).await?.into_iter().map(StoredRow::abandoned).collect())
     }
 
     /// A page of rows, newest first. Waits a moment for what was answered before the call.
@@ -277,9 +283,11 @@ impl Ledger {
     /// Waits until what was written so far is in the store, `limit` at most. Says whether it is.
     pub async fn catch_up(&self, limit: Duration) -> bool {
         let end = self.journal.end();
-        let mut shipped = self.shipped.subscribe();
         let wait = async {
-            self.journal.durable(end).await.is_ok() && shipped.wait_for(|shipped| *shipped >= end).await.is_ok()
+            self.journal.durable(end).await.is_ok() && {
+                self.shipped.wait_for(end).await;
+                true
+            }
         };
         tokio::time::timeout(limit, wait).await.unwrap_or(false)
     }
@@ -310,14 +318,33 @@ impl Ledger {
 
     /// Makes everything durable, ships what can be shipped within `limit`, and stops the tasks.
     pub async fn close(&self, limit: Duration) {
+        if !matches!(tokio::time::timeout(limit / 3, self.finish_claims()).await, Ok(Ok(()))) {
+            tracing::debug!("some idempotency claims are left to the next start");
+        }
         if !self.catch_up(limit).await {
             tracing::warn!("not everything is shipped; the next start goes on from the journal");
         }
         let instance = self.ids.instance();
-        let leaving = instance::leave(&self.store, instance, self.instance_lease);
+        let leaving = instance::leave(&self.store, &*self.disk, instance, self.instance_lease);
         if tokio::time::timeout(limit.min(Duration::from_secs(1)), leaving).await.is_err() {
             tracing::debug!("the store did not take our leave");
         }
         self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
     }
+}
+
+/// Recovers the journal, and says what the store knows of it.
+async fn recover(
+    store: &Store,
+    disk: &Arc<dyn Disk>,
+    settings: JournalSettings,
+) -> Result<(Recovered, JournalMark), OpenError> {
+    let marks = store.journal_marks().await?;
+    let mut mark = JournalMark::default();
+    let new_id = uuid::Uuid::now_v7().into_bytes();
+    let recovered = Journal::recover(Arc::clone(disk), settings, new_id, |journal| {
+        mark = marks.get(&journal).copied().unwrap_or_default();
+        mark.shipped
+    })?;
+    Ok((recovered, mark))
 }

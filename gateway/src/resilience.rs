@@ -72,6 +72,10 @@ pub trait Transcript: Send {
     fn mark_maybe_sent(&self);
     /// Notes one attempt.
     fn note_attempt(&mut self, outcome: &str, since: Instant);
+    /// Whether an inquiry may be asked again within its deadline.
+    fn may_retry(&self) -> bool {
+        true
+    }
 }
 
 impl Transcript for Entry {
@@ -118,7 +122,8 @@ impl Institution {
     ) -> Result<Record, Fault> {
         let mut call = Call { route, frame, deadline, entry, counted: false };
         let mut in_doubt: Option<Fault> = None;
-        let mut retries_left = if route.kind == Kind::Inquiry { self.retry.retries } else { 0 };
+        let may_retry = route.kind == Kind::Inquiry && call.entry.may_retry();
+        let mut retries_left = if may_retry { self.retry.retries } else { 0 };
         loop {
             let began = self.clock.now();
             let fault = match self.attempt(&mut call).await {

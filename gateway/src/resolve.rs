@@ -24,7 +24,7 @@ use crate::resilience::{Institution, Transcript};
 use crate::routes::{Kind, OnDoubt, Route, RouteTable};
 use crate::telemetry::Telemetry;
 use judgement::{Heard, Question, Terms};
-pub use reconcile::{Daily, Reconciler};
+pub use reconcile::{Daily, Finishing, Reconciler};
 
 /// The resolver's rules.
 #[derive(Debug, Clone, Copy)]
@@ -41,13 +41,23 @@ pub struct Settings {
     pub wait_max: Duration,
 }
 
+/// What a mutation's route says of its doubts.
+#[derive(Debug, Clone)]
+struct Rule {
+    institution: String,
+    on_doubt: OnDoubt,
+    deadline: Duration,
+    /// How long after the deadline an original may still arrive.
+    settle_time: Duration,
+}
+
 /// What a resolver works on.
 #[derive(Debug)]
 pub struct Resolver {
     store: Store,
     institutions: Arc<BTreeMap<String, Arc<Institution>>>,
-    /// By route: what its doubts are resolved by, and how long its originals may still arrive.
-    routes: HashMap<String, (OnDoubt, Duration)>,
+    /// By route.
+    routes: HashMap<String, Rule>,
     settings: Settings,
     /// How long a row is held.
     lease: Duration,
@@ -79,8 +89,14 @@ impl Resolver {
         });
         // Long enough for two questions, one after the other.
         let lease = 2 * questions.max().unwrap_or_default() + Duration::from_secs(4);
-        let routes =
-            routes.all().into_iter().map(|route| (route.name.clone(), (route.on_doubt, route.settle_time))).collect();
+        let mutations = routes.all().into_iter().filter(|route| route.kind == Kind::Mutation);
+        let rule = |route: &Arc<Route>| Rule {
+            institution: route.institution.clone(),
+            on_doubt: route.on_doubt,
+            deadline: route.deadline,
+            settle_time: route.settle_time,
+        };
+        let routes = mutations.map(|route| (route.name.clone(), rule(route))).collect();
         Self { store, institutions, routes, settings, lease, clock, telemetry }
     }
 
@@ -88,7 +104,7 @@ impl Resolver {
     pub async fn run(self: Arc<Self>, ledger: Arc<Ledger>, stop: CancellationToken) {
         loop {
             // A step that has begun is ended and recorded, also when the process stops.
-            let found = self.pass(&Wanted::Due, self.settings.at_once).await.unwrap_or(0);
+            let found = self.pass(&Wanted::Due(&self.askable()), self.settings.at_once).await.unwrap_or(0);
             if stop.is_cancelled() {
                 return;
             }
@@ -96,6 +112,7 @@ impl Resolver {
                 continue;
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(self.settings.poll) => {}
                 () = ledger.doubted().notified() => {}
                 () = stop.cancelled() => return,
@@ -103,11 +120,22 @@ impl Resolver {
         }
     }
 
+    /// The routes whose doubts this gateway knows how to resolve, and whose institution takes calls at the moment: a row that
+    /// nobody could ask about is not even held.
+    fn askable(&self) -> Vec<String> {
+        let takes_calls = |institution: &String| {
+            let institution = self.institutions.get(institution);
+            institution.is_some_and(|one| !one.breaker.is_waiting())
+        };
+        let known = self.routes.iter().filter(|(_, rule)| takes_calls(&rule.institution));
+        known.map(|(route, _)| route.clone()).collect()
+    }
+
     /// Holds up to `limit` rows, makes a step for each, and says how many there were.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn pass(self: &Arc<Self>, wanted: &Wanted, limit: u32) -> Result<usize, StoreError> {
+    pub async fn pass(self: &Arc<Self>, wanted: &Wanted<'_>, limit: u32) -> Result<usize, StoreError> {
         let token = uuid::Uuid::now_v7().simple().to_string();
         let doubts = self.store.hold_doubts(wanted, &token, self.lease, limit).await?;
         let count = doubts.len();
@@ -148,9 +176,11 @@ impl Resolver {
     /// # Errors
     /// As [`Resolver::step_now`].
     pub async fn close_by_hand(&self, id: TransactionId, hand: &ByHand<'_>) -> Result<Resolving, Failure> {
-        self.store.row(id).await?.ok_or(Failure::UnknownTransaction)?;
+        let before = self.store.row(id).await?.ok_or(Failure::UnknownTransaction)?;
         if !self.store.close_by_hand(id, hand).await? {
-            return Err(Failure::NotResolvable);
+            // Manual, and what is asked for could be said: then somebody is asking the host just now.
+            let is_held = before.resolved.state == Resolution::Manual && hand.state != Resolution::ConfirmedSuccess;
+            return Err(if is_held { Failure::ResolutionInProgress } else { Failure::NotResolvable });
         }
         self.count(hand.state);
         tracing::warn!(transaction = %id, resolution = hand.state.name(), by = hand.by, "closed by hand");
@@ -173,10 +203,13 @@ impl Resolver {
             let institution = self.institutions.get(&doubt.row.facts.institution);
             let terms = self.terms(&doubt, institution.map(Arc::as_ref));
             let question = terms.question(&doubt);
-            let Some((institution, route)) = institution.and_then(|one| Some((one, question.route(&one.questions)?)))
-            else {
+            let asked = institution.and_then(|one| Some((one, question.route(&one.questions)?)));
+            let Some((institution, route)) = asked else {
+                // A route that is for people stays theirs; one that this gateway can't ask about, another one might.
+                let for_people = terms.on_doubt == OnDoubt::Manual && !doubt.cancel_intended;
+                let verdict = if for_people { Verdict::Hand } else { Verdict::Manual };
                 tracing::warn!(transaction = %id, "nothing can be asked about a transaction in doubt: it is manual");
-                return self.end(id, token, question, "nobody to ask", Verdict::Hand, false).await.map(drop);
+                return self.end(id, token, question, "nobody to ask", verdict, false).await.map(drop);
             };
             let mut asking = Asking::new(&self.store, id, token, question);
             let heard = ask(institution, route, &mut asking, &self.clock).await;
@@ -218,16 +251,19 @@ impl Resolver {
     }
 
     fn terms(&self, doubt: &Doubt, institution: Option<&Institution>) -> Terms {
-        let route = self.routes.get(&doubt.row.facts.route).copied();
-        let (on_doubt, settle_time) = route.unwrap_or((OnDoubt::NetCancel, Duration::from_mins(1)));
-        let on_doubt = if doubt.resolve_as == Some(ResolveAs::Confirm) { OnDoubt::Confirm } else { on_doubt };
+        let rule = self.routes.get(&doubt.row.facts.route);
+        let on_doubt = match doubt.resolve_as {
+            Some(ResolveAs::Confirm) => OnDoubt::Confirm,
+            _ => rule.map_or(OnDoubt::Manual, |rule| rule.on_doubt),
+        };
+        let may_arrive = rule.map_or(Duration::from_mins(2), |rule| rule.deadline + rule.settle_time);
         let doubled = self.settings.wait_min.saturating_mul(2_u32.saturating_pow(doubt.tries.min(20)));
         let jitter = 0.5 + fastrand::f64() / 2.0;
         let today = self.clock.business_date().strftime("%Y%m%d").to_string();
         Terms {
             on_doubt,
             tombstones: institution.is_some_and(|one| one.questions.tombstones),
-            settle_time,
+            may_arrive,
             wait: doubled.min(self.settings.wait_max).mul_f64(jitter),
             day_is_over: today.as_str() > doubt.row.facts.id.business_day(),
         }
@@ -270,21 +306,29 @@ impl<'a> Asking<'a> {
 }
 
 impl Transcript for Asking<'_> {
-    async fn intend(&mut self, _: Deadline) -> Result<(), Failure> {
+    async fn intend(&mut self, deadline: Deadline) -> Result<(), Failure> {
         if self.question != Question::Cancel {
             return Ok(());
         }
-        match self.store.intend_cancel(self.id, self.token).await {
-            Ok(true) => {
+        // In a task of its own: a line to the host is held meanwhile, and a statement that is dropped costs its connection.
+        let (store, id, token) = (self.store.clone(), self.id, self.token.to_owned());
+        let intending = tokio::spawn(async move { store.intend_cancel(id, &token).await });
+        match tokio::time::timeout_at(deadline.at(), intending).await {
+            Ok(Ok(Ok(true))) => {
                 self.sent = true;
                 Ok(())
             }
-            Ok(false) => {
+            Ok(Ok(Ok(false))) => {
                 self.lost = true;
                 Err(Failure::IntentNotDurable)
             }
-            Err(_) => Err(Failure::IntentNotDurable),
+            _ => Err(Failure::IntentNotDurable),
         }
+    }
+
+    /// The resolver waits and asks again by itself; each question that left has a step that says what was answered.
+    fn may_retry(&self) -> bool {
+        false
     }
 
     fn mark_maybe_sent(&self) {}

@@ -181,6 +181,7 @@ async fn run((ledger, clock, force): RunsOn, prepared: Prepared) -> Result<Compl
     if route.kind == Kind::Mutation {
         let claim = claim_of(&submission, &facts, &frame, deadline.remaining(clock.now()))?;
         let claimed = tokio::select! {
+            biased;
             claimed = ledger.claim(claim, deadline) => claimed,
             () = force.cancelled() => return Err(Failure::Draining.into()),
         };

@@ -39,6 +39,8 @@ CREATE TABLE ledger (
     tries                  BIGINT  NOT NULL DEFAULT 0,
     cancel_intended_at     BIGINT,
     not_processed_at       BIGINT,
+    -- Net-cancels that may have left; each that was answered has a step.
+    cancels                BIGINT  NOT NULL DEFAULT 0,
     resolved_by            TEXT,
     resolution_note        TEXT,
     CHECK ((status = 'FAILED') = (proof IS NOT NULL))
@@ -90,6 +92,7 @@ CREATE TABLE instance_lease (
     instance    TEXT    NOT NULL PRIMARY KEY,
     owner       BYTEA   NOT NULL,
     incarnation BIGINT  NOT NULL,
+    mark        BYTEA   NOT NULL,
     journal_id  BYTEA   NOT NULL,
     lease_until BIGINT  NOT NULL
 );
@@ -99,7 +102,7 @@ CREATE TABLE idempotency_claim (
     method         TEXT    COLLATE "C" NOT NULL,
     path           TEXT    COLLATE "C" NOT NULL,
     key_hash       BYTEA   NOT NULL,
-    transaction_id TEXT    NOT NULL UNIQUE,
+    transaction_id TEXT    COLLATE "C" NOT NULL UNIQUE,
     instance       TEXT    NOT NULL,
     journal_id     BYTEA   NOT NULL,
     fingerprint    BYTEA   NOT NULL,
@@ -114,6 +117,7 @@ CREATE TABLE idempotency_claim (
 );
 
 CREATE INDEX claim_open ON idempotency_claim (journal_id, lease_until) WHERE state <> 'ENDED';
+CREATE INDEX claim_unended ON idempotency_claim (transaction_id) WHERE state <> 'ENDED';
 CREATE INDEX claim_ended ON idempotency_claim (ended_at) WHERE state = 'ENDED';
 
 CREATE TABLE reconciliation_run (

@@ -10,8 +10,14 @@ ALTER TABLE ledger ADD COLUMN next_try_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ledger ADD COLUMN tries INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ledger ADD COLUMN cancel_intended_at INTEGER;
 ALTER TABLE ledger ADD COLUMN not_processed_at INTEGER;
+-- Net-cancels that may have left; each that was answered has a step.
+ALTER TABLE ledger ADD COLUMN cancels INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ledger ADD COLUMN resolved_by TEXT;
 ALTER TABLE ledger ADD COLUMN resolution_note TEXT;
+
+-- What was left in doubt before there was a resolver was settled elsewhere by people, or waits for them: nothing is asked of
+-- the host about it now.
+UPDATE ledger SET resolution = 'MANUAL', resolve_as = 'hand' WHERE resolution = 'PENDING';
 
 CREATE INDEX ledger_due ON ledger (next_try_at) WHERE resolution IN ('PENDING', 'MANUAL');
 CREATE INDEX ledger_day ON ledger (business_day, institution, transaction_id) WHERE kind = 'mutation';
@@ -32,6 +38,7 @@ CREATE TABLE instance_lease (
     instance    TEXT    NOT NULL PRIMARY KEY,
     owner       BLOB    NOT NULL,
     incarnation INTEGER NOT NULL,
+    mark        BLOB    NOT NULL,
     journal_id  BLOB    NOT NULL,
     lease_until INTEGER NOT NULL
 ) STRICT;
@@ -64,6 +71,7 @@ DROP TABLE idempotency_claim;
 ALTER TABLE idempotency_claim_2 RENAME TO idempotency_claim;
 
 CREATE INDEX claim_open ON idempotency_claim (journal_id, lease_until) WHERE state <> 'ENDED';
+CREATE INDEX claim_unended ON idempotency_claim (transaction_id) WHERE state <> 'ENDED';
 CREATE INDEX claim_ended ON idempotency_claim (ended_at) WHERE state = 'ENDED';
 
 CREATE TABLE reconciliation_run (

@@ -90,6 +90,11 @@ impl Machine {
         }
     }
 
+    /// Whether it is open and its wait is not over.
+    pub(super) fn is_waiting(&self, now: Instant) -> bool {
+        matches!(self.phase, Phase::Open { until } if now < until)
+    }
+
     /// The generation of the permit, or a rejection. The call that notices that the wait is over becomes the first
     /// probe, here, under the caller's one lock: nobody can slip in between.
     pub(super) fn admit(&mut self, now: Instant) -> Result<u64, Rejected> {

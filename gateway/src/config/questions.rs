@@ -54,6 +54,9 @@ pub(super) fn read_questions(
         if institution.pool.connect_timeout >= deadline {
             reader.refuse("question_timeout", "`question_timeout` must be longer than `connect_timeout`");
         }
+        if institution.breaker.probe_timeout <= deadline {
+            reader.refuse("question_timeout", "`question_timeout` must be shorter than `probe_timeout`");
+        }
         let settled_by = reader.maybe("settled_by");
         if settled_by.as_ref().is_some_and(|other| !names.contains(other)) {
             reader.refuse("settled_by", "`settled_by` names no institution");
@@ -61,15 +64,24 @@ pub(super) fn read_questions(
         let mut read = |asked: &Asked| read_one(&mut reader, asked, catalog, institution, &name, deadline);
         let (status, net_cancel, settlement) = (read(&STATUS), read(&NET_CANCEL), read(&SETTLEMENT));
         let tombstones = reader.flag("tombstones");
+        if net_cancel.is_some() && institution.codes.duplicate.is_empty() {
+            // A net-cancel after such an answer would undo the other one.
+            reader.refuse("net_cancel_request", "needs `codes_duplicate`: which code says that an id was used before");
+        }
         institution.questions = Arc::new(Questions { status, net_cancel, settlement, tombstones });
         institution.settled_by = settled_by;
     }
     let asked: Vec<(String, Option<String>)> =
         institutions.iter().map(|(name, one)| (name.clone(), one.settled_by.clone())).collect();
-    for (name, settled_by) in asked {
-        let list = settled_by.and_then(|other| institutions.get(&other));
+    for (name, settled_by) in &asked {
+        let shared = settled_by.is_some() && asked.iter().any(|(other, by)| other != name && by == settled_by);
+        if shared {
+            let place = institutions.get(name).map(|one| one.place.clone()).unwrap_or_default();
+            document.problem(place, "two institutions have the same `settled_by`: its list could not be told apart");
+        }
+        let list = settled_by.as_ref().and_then(|other| institutions.get(other));
         if list.is_some_and(|other| other.questions.settlement.is_none()) {
-            let place = institutions.get(&name).map(|one| one.place.clone()).unwrap_or_default();
+            let place = institutions.get(name).map(|one| one.place.clone()).unwrap_or_default();
             document.problem(place, "`settled_by` names an institution without a `settlement_request`");
         }
     }
@@ -104,15 +116,18 @@ fn read_one(
         let by = layout.field(field).filter(|by| by.kind() == kind);
         by.is_some_and(|by| matches!(by.origin(), Origin::Body { .. }))
     };
-    if !from_us(&request) || reply.field(asked.answer).is_none() {
-        let message = format!("needs `{field}` in its request and `{}` in its reply", asked.answer);
+    // Else another one's answer could be taken for ours.
+    let echoed = reply.field(field).is_some_and(codec::Field::is_echo);
+    if !from_us(&request) || !echoed || reply.field(asked.answer).is_none() {
+        let message = format!("needs `{field}` in its request, and its echo and `{}` in its reply", asked.answer);
         reader.refuse(request_key, message);
         return None;
     }
     check_lengths(reader, institution.framing, &request, &reply, [request_key, reply_key]);
     let codes = &institution.codes;
-    // An answer about another transaction is an answer, whatever its code says about that one.
-    let success = [&codes.success, &codes.more, &codes.declined].into_iter().flatten().cloned().collect();
+    // An answer about another transaction is an answer, whatever its code says about that one. A list that is refused is none.
+    let about_another = if asked.name == SETTLEMENT.name { &codes.more } else { &codes.declined };
+    let success: Vec<String> = [&codes.success, about_another].into_iter().flatten().cloned().collect();
     let entry = RouteEntry {
         name: asked.name.to_owned(),
         tx_code: asked.name.to_owned(),

@@ -36,7 +36,8 @@ impl Role {
         }
     }
 
-    fn includes(self, needed: Self) -> bool {
+    #[must_use]
+    pub fn includes(self, needed: Self) -> bool {
         self == needed || (self == Self::Operator && needed == Self::Auditor)
     }
 }

@@ -68,6 +68,10 @@ struct Listing {
 impl Asked {
     fn understand(self) -> Result<Listing, Failure> {
         let invalid = || Failure::InvalidRequest;
+        let texts = [&self.tx_code, &self.client, &self.institution, &self.correlation_id];
+        if texts.into_iter().flatten().any(|text| text.chars().any(char::is_control)) {
+            return Err(Failure::InvalidRequest);
+        }
         let status = self.status.map(|name| Status::by_name(&name).ok_or_else(invalid)).transpose()?;
         let limit = self.limit.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) {
@@ -139,7 +143,9 @@ struct Item<'a> {
     resolution_steps: Option<Vec<serde_json::Value>>,
 }
 
-fn item(stored: &StoredRow, whole: bool) -> Item<'_> {
+fn item(stored: &StoredRow, whole: bool, role: Role) -> Item<'_> {
+    // Who closed a row and why is between operators and auditors.
+    let inside = role.includes(Role::Auditor);
     let Row { facts, closing } = &stored.row;
     let time = |microseconds| Timestamp::from_microsecond(microseconds).map(|at| at.to_string()).unwrap_or_default();
     Item {
@@ -167,8 +173,8 @@ fn item(stored: &StoredRow, whole: bool) -> Item<'_> {
         resolution: stored.resolved.state.name(),
         resolution_method: stored.resolved.method.as_deref(),
         resolved_at: stored.resolved.at.map(time),
-        resolved_by: stored.resolved.by.as_deref(),
-        resolution_note: stored.resolved.note.as_deref(),
+        resolved_by: stored.resolved.by.as_deref().filter(|_| inside),
+        resolution_note: stored.resolved.note.as_deref().filter(|_| inside),
         attempt_log: whole.then_some(&closing.attempts),
         resolution_steps: None,
     }
@@ -209,10 +215,10 @@ async fn listing(auditing: &Auditing, head: &Parts, narrow: impl FnOnce(&mut Fil
         }
         listing.filter.client = Some(own);
     }
-    page(auditing, &listing).await
+    page(auditing, &listing, caller.role).await
 }
 
-async fn page(auditing: &Auditing, listing: &Listing) -> Result<Response, Failure> {
+async fn page(auditing: &Auditing, listing: &Listing, role: Role) -> Result<Response, Failure> {
     // One more than asked for tells whether there is a next page.
     let mut rows = auditing.ledger.page(&listing.filter, listing.before, listing.limit + 1).await?;
     let limit = usize::try_from(listing.limit).unwrap_or(usize::MAX);
@@ -222,11 +228,9 @@ async fn page(auditing: &Auditing, listing: &Listing) -> Result<Response, Failur
     // Claims whose gateway is gone have no row and no place in the order: they stand before the first page.
     let mut abandoned = Vec::new();
     if listing.filter.unresolved && listing.before.is_none() {
-        abandoned = auditing.ledger.abandoned(LIMIT_MAX).await?;
-        let own = listing.filter.client.as_ref();
-        abandoned.retain(|stored| own.is_none_or(|own| stored.row.facts.client == *own));
+        abandoned = auditing.ledger.abandoned(listing.filter.client.as_deref(), LIMIT_MAX).await?;
     }
-    let items: Vec<_> = abandoned.iter().chain(&rows).map(|stored| item(stored, false)).collect();
+    let items: Vec<_> = abandoned.iter().chain(&rows).map(|stored| item(stored, false, role)).collect();
     Ok(reply::json(StatusCode::OK, &json!({"items": items, "nextCursor": next_cursor})))
 }
 
@@ -279,7 +283,7 @@ async fn search(State(auditing): State<Auditing>, request: Request) -> Response 
         let mut listing = asked.understand()?;
         let padded = format!("{:0>14}", search.account_no);
         listing.filter.account_hash = Some(auditing.ledger.account_hash(&padded));
-        page(&auditing, &listing).await
+        page(&auditing, &listing, Role::Auditor).await
     };
     found.await.unwrap_or_else(|failure| reply::failed(&head, failure))
 }
@@ -293,7 +297,7 @@ async fn one(State(auditing): State<Auditing>, Path(id): Path<String>, request: 
         if caller.role == Role::Client && *stored.row.facts.client != *caller.name {
             return Err(Failure::UnknownTransaction);
         }
-        let mut item = item(&stored, true);
+        let mut item = item(&stored, true, caller.role);
         if stored.resolved.state != Resolution::None {
             let steps = auditing.ledger.store().steps(id).await?;
             item.resolution_steps = Some(steps.iter().map(super::resolution::step).collect());

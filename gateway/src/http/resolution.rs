@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -70,18 +71,26 @@ async fn resolve(State(resolving): State<Resolving>, Path(id): Path<String>, req
         // It may have been answered a moment ago.
         if resolving.ledger.store().row(id).await?.is_none() {
             resolving.ledger.catch_up(std::time::Duration::from_millis(500)).await;
+            let known = resolving.ledger.row(id).await?;
+            if known.is_some_and(|known| known.resolved.state == Resolution::Abandoned) {
+                return Err(Failure::NotResolvable);
+            }
         }
-        let has_body = head.headers.contains_key("content-type");
-        let done = if has_body {
-            let body = read_body(&head.headers, body, resolving.body).await?;
-            let hand: Hand = serde_json::from_slice(&body).map_err(|_| Failure::InvalidRequest)?;
-            let by = head.extensions.get::<Arc<Caller>>().ok_or(Failure::Unauthenticated)?;
-            let note = note_of(&hand).ok_or(Failure::InvalidRequest)?;
-            let state = hand_of(&hand.r#as).ok_or(Failure::InvalidRequest)?;
-            resolving.resolver.close_by_hand(id, &ByHand { state, by: &by.name, note }).await?
-        } else {
-            resolving.resolver.step_now(id).await?
+        let (resolver, body) = (Arc::clone(&resolving.resolver), read_optional(&head, body, resolving.body).await?);
+        // In a task of its own: a step that has begun is ended, also when the operator leaves.
+        let done = match body {
+            None => tokio::spawn(async move { resolver.step_now(id).await }).await,
+            Some(body) => {
+                let hand: Hand = serde_json::from_slice(&body).map_err(|_| Failure::InvalidRequest)?;
+                let by = Arc::clone(head.extensions.get::<Arc<Caller>>().ok_or(Failure::Unauthenticated)?);
+                let note = note_of(&hand).ok_or(Failure::InvalidRequest)?.to_owned();
+                let state = hand_of(&hand.r#as).ok_or(Failure::InvalidRequest)?;
+                let closing =
+                    async move { resolver.close_by_hand(id, &ByHand { state, by: &by.name, note: &note }).await };
+                tokio::spawn(closing).await
+            }
         };
+        let done = done.map_err(|_| Failure::InternalBeforeSend)??;
         let steps: Vec<_> = done.steps.iter().map(step).collect();
         let body = json!({
             "transactionId": id.as_str(),
@@ -92,6 +101,12 @@ async fn resolve(State(resolving): State<Resolving>, Path(id): Path<String>, req
         Ok::<_, Failure>(reply::json(StatusCode::OK, &body))
     };
     resolved.await.unwrap_or_else(|failure| reply::failed(&head, failure))
+}
+
+/// A JSON body, or none at all.
+async fn read_optional(head: &Parts, body: Body, limits: BodyLimits) -> Result<Option<Bytes>, Failure> {
+    let is_empty = body.size_hint().exact() == Some(0);
+    if is_empty { Ok(None) } else { read_body(&head.headers, body, limits).await.map(Some) }
 }
 
 /// What a person may call a transaction.
@@ -118,7 +133,11 @@ async fn run(State(resolving): State<Resolving>, request: Request) -> Response {
     let started = async {
         let Query(day) = Query::<Day>::try_from_uri(&head.uri).map_err(|_| Failure::InvalidRequest)?;
         let date = Date::strptime("%Y%m%d", &day.date).map_err(|_| Failure::InvalidRequest)?;
-        let started: Vec<Run> = resolving.reconciler.start(date).await?.into_iter().map(|(run, _)| run).collect();
+        let reconciler = Arc::clone(&resolving.reconciler);
+        // In a task of its own: a run that has begun goes on, also when the operator leaves.
+        let started = tokio::spawn(async move { reconciler.start(date, false).await }).await;
+        let started = started.map_err(|_| Failure::InternalBeforeSend)??;
+        let started: Vec<Run> = started.into_iter().map(|(run, _)| run).collect();
         let first = started.first().map(|run| run.id.clone());
         let all: Vec<_> = started.iter().map(|run| json!({"runId": run.id, "institution": run.institution})).collect();
         Ok::<_, Failure>(reply::json(StatusCode::ACCEPTED, &json!({"runId": first, "runs": all})))

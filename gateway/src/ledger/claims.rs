@@ -1,17 +1,17 @@
 //! The desk for idempotency keys: what runs here, what has ended here and is not shipped yet, and one task that commits
 //! claims in groups. A sweep each second closes what a late commit left behind and gives up on what other gateways lost.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::Ledger;
 use super::id::TransactionId;
 use super::row::{Outcome, Row, Status};
-use super::store::{Claim, ClaimKey, Claimed, Owner, Repeat, Store, StoreError};
+use super::store::{Claim, ClaimKey, Claimed, Owner, Progress, Repeat, Store, StoreError};
+use super::{JournalError, Ledger, OpenError, Room};
 use crate::clock::Deadline;
 
 /// Claims that one commit takes.
@@ -36,8 +36,17 @@ pub enum ClaimResult {
 
 #[derive(Debug)]
 pub(super) struct Claims {
-    queue: mpsc::Sender<Waiting>,
+    queue: mpsc::Sender<Order>,
     known: Mutex<Known>,
+}
+
+/// What the desk is asked to do.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// To commit a claim.
+    Claim(Box<Waiting>),
+    /// To say when everything before this is done.
+    Flush(oneshot::Sender<()>),
 }
 
 #[derive(Debug)]
@@ -82,7 +91,7 @@ impl Drop for Claiming<'_> {
 }
 
 impl Claims {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Waiting>) {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Order>) {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
         (Self { queue, known: Mutex::default() }, waiting)
     }
@@ -134,7 +143,7 @@ impl Ledger {
         }
         let mut claiming = Claiming(Some((&self.claims, id)));
         let (answer, answered) = oneshot::channel();
-        if self.claims.queue.try_send(Waiting { claim, answer }).is_err() {
+        if self.claims.queue.try_send(Order::Claim(Box::new(Waiting { claim, answer }))).is_err() {
             return ClaimResult::Unavailable;
         }
         match tokio::time::timeout_at(deadline.at(), answered).await {
@@ -143,20 +152,25 @@ impl Ledger {
                 claiming.0 = None;
                 ClaimResult::Ours
             }
-            Ok(Ok(Ok(Claimed::Taken(taken)))) => ClaimResult::Repeat(taken.repeat(&fingerprint)),
+            Ok(Ok(Ok(Claimed::Taken(mut taken)))) => {
+                // One of our own that nothing here knows of is a late commit, and the sweep is about to free it.
+                if taken.journal == self.owner.journal && taken.progress == Progress::Overdue {
+                    taken.progress = Progress::Running;
+                }
+                ClaimResult::Repeat(taken.repeat(&fingerprint))
+            }
             _ => ClaimResult::Unavailable,
         }
     }
 
     /// A repeat of a key that this process has in its own hands: no need to ask the store.
     fn repeat_here(&self, alive: &Alive, fingerprint: &[u8]) -> ClaimResult {
-        if alive.fingerprint != fingerprint {
-            return ClaimResult::Repeat(Repeat::Reused);
-        }
         // An outcome that is not durable yet is still in progress for everybody but its own caller.
         let outcome = if alive.ended { self.journal.find(alive.id) } else { None };
         match outcome {
+            // A moment, and the key is free, for any body.
             Some(outcome) if outcome.row.is_provably_unsent() => ClaimResult::Unavailable,
+            _ if alive.fingerprint != fingerprint => ClaimResult::Repeat(Repeat::Reused),
             Some(Outcome { row, answer: Some(answer) }) if row.closing.status != Status::Unknown => {
                 ClaimResult::Repeat(Repeat::Same(alive.id, answer))
             }
@@ -177,12 +191,22 @@ impl Ledger {
     }
 
     /// Commits claims in groups, for ever.
-    pub(super) async fn run_claims(self: Arc<Self>, mut waiting: mpsc::Receiver<Waiting>) {
-        let mut group = Vec::new();
-        while waiting.recv_many(&mut group, GROUP_MAX).await > 0 {
-            // Those whose deadline has passed are refused already; the fewer of them are committed the better.
-            group.retain(|waiting| !waiting.answer.is_closed());
+    pub(super) async fn run_claims(self: Arc<Self>, mut orders: mpsc::Receiver<Order>) {
+        let mut taken = Vec::new();
+        while orders.recv_many(&mut taken, GROUP_MAX).await > 0 {
+            let (mut group, mut flushes) = (Vec::new(), Vec::new());
+            for order in taken.drain(..) {
+                match order {
+                    // Those whose deadline has passed are refused already; the fewer of them are committed the better.
+                    Order::Claim(waiting) if waiting.answer.is_closed() => {}
+                    Order::Claim(waiting) => group.push(*waiting),
+                    Order::Flush(done) => flushes.push(done),
+                }
+            }
             commit(&self.store, self.owner, &mut group, &self.fenced).await;
+            for done in flushes {
+                done.send(()).unwrap_or_else(|()| tracing::trace!("whoever waited for the claims has given up"));
+            }
         }
     }
 
@@ -204,27 +228,43 @@ impl Ledger {
 
     /// Closes claims of this journal that nothing here knows of: their commit came after everybody had given up, so nothing
     /// was sent. When recovery had to cut the journal's tail, even that is not certain.
-    pub(super) async fn sweep(&self, cut: bool, limit: u32) -> Result<(), StoreError> {
-        let open = self.store.open_claims(self.owner.journal, limit).await?;
-        for facts in open {
-            let id = facts.id;
-            if self.claims.is_known(id) || self.journal.knows(id) {
-                continue;
-            }
-            // Shipped since the list was read?
-            if self.store.row(id).await?.is_some() {
-                continue;
-            }
+    pub(super) async fn sweep(&self, cut: bool, limit: u32) -> Result<(), OpenError> {
+        let mut lost = self.store.open_claims(self.owner.journal, limit).await?;
+        lost.retain(|facts| !self.claims.is_known(facts.id) && !self.journal.knows(facts.id));
+        if lost.is_empty() {
+            return Ok(());
+        }
+        // One that was shipped since the list was read is not open any more.
+        let open: HashSet<TransactionId> =
+            self.store.open_claims(self.owner.journal, limit).await?.iter().map(|facts| facts.id).collect();
+        lost.retain(|facts| open.contains(&facts.id));
+        for facts in lost {
             let now = self.clock.wall().as_microsecond();
             let row =
                 if cut { Row::in_doubt(facts, "recovered", now) } else { Row::never_sent(facts, "unclaimed", now) };
-            let Ok(_room) = self.journal.reserve() else { return Ok(()) };
+            let _room = self.room_for_one().await?;
             self.metrics.closed(&row, Duration::ZERO);
-            if self.journal.append_outcome(&Outcome::of(row)).is_err() {
-                return Ok(());
-            }
+            self.journal.append_outcome(&Outcome::of(row))?;
         }
         Ok(())
+    }
+
+    async fn room_for_one(&self) -> Result<Room, JournalError> {
+        loop {
+            match self.journal.reserve() {
+                Err(JournalError::NoRoom) => tokio::time::sleep(Duration::from_millis(100)).await,
+                reserved => return reserved,
+            }
+        }
+    }
+
+    /// Waits until no claim is on its way to the store, and closes what came too late.
+    pub(super) async fn finish_claims(&self) -> Result<(), OpenError> {
+        let (answer, answered) = oneshot::channel();
+        if self.claims.queue.send(Order::Flush(answer)).await.is_ok() {
+            drop(answered.await);
+        }
+        self.sweep(false, SWEEP_MAX).await
     }
 }
 
@@ -258,7 +298,9 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
 }
 
 async fn one_by_one(store: &Store, owner: Owner, waiting: Waiting) {
-    while !waiting.answer.is_closed() {
+    let mut tries = 0;
+    while !waiting.answer.is_closed() && tries < 50 {
+        tries += 1;
         match store.claim(owner, std::slice::from_ref(&waiting.claim)).await {
             Ok(claimed) => {
                 if let Some(claimed) = claimed.into_iter().next() {

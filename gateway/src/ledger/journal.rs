@@ -7,6 +7,7 @@
 
 mod disk;
 mod format;
+mod reached;
 mod reading;
 mod recovery;
 mod syncer;
@@ -16,7 +17,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::id::TransactionId;
@@ -24,7 +25,8 @@ use super::row::{Facts, Outcome, RECORD_MAX};
 use crate::clock::Deadline;
 pub use disk::{Disk, FolderDisk, SegmentFile};
 use format::{BATCH_HEADER, PAGE, RECORD_HEADER, page_from};
-pub use recovery::RecoveryError;
+pub(in crate::ledger) use reached::Reached;
+pub use recovery::{Recovered, RecoveryError};
 use writer::{Kept, Live, Writer};
 
 /// What a record says.
@@ -121,7 +123,7 @@ pub struct Journal {
     disk: Arc<dyn Disk>,
     settings: Settings,
     writer: Mutex<Writer>,
-    synced: watch::Sender<Position>,
+    synced: Reached,
     /// Rung by the first record after a sync, and by whoever waits for one.
     dirty: Notify,
     demand: Notify,
@@ -237,17 +239,14 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Failed`].
     pub async fn durable(&self, position: Position) -> Result<(), JournalError> {
-        let mut synced = self.synced.subscribe();
-        if *synced.borrow_and_update() >= position {
+        if self.synced.get() >= position {
             return Ok(());
         }
         self.demand.notify_one();
         self.dirty.notify_one();
         tokio::select! {
-            reached = synced.wait_for(|synced| *synced >= position) => match reached {
-                Ok(_) => Ok(()),
-                Err(_) => Err(JournalError::Failed),
-            },
+            biased;
+            () = self.synced.wait_for(position) => Ok(()),
             () = self.failed.cancelled() => Err(JournalError::Failed),
         }
     }
@@ -263,13 +262,12 @@ impl Journal {
     pub fn end(&self) -> Position {
         let writer = self.writer();
         let clean = writer.unsynced.is_empty() && writer.syncing.is_empty();
-        if clean { *self.synced.borrow() } else { writer.end() }
+        if clean { self.synced.get() } else { writer.end() }
     }
 
-    /// Follows what is durable.
-    #[must_use]
-    pub fn watch_synced(&self) -> watch::Receiver<Position> {
-        self.synced.subscribe()
+    /// How much is durable.
+    pub(in crate::ledger) fn synced(&self) -> &Reached {
+        &self.synced
     }
 
     /// The journal's own number, which the store keeps beside the checkpoint.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::journal::Position;
+use super::store::Shipper;
 use super::{Ledger, Outcome, StoreError};
 
 /// Waits between tries while the store fails.
@@ -14,16 +15,14 @@ const RETRY: [Duration; 4] =
 impl Ledger {
     /// Ships whatever becomes durable, for ever.
     pub(super) async fn run_shipper(self: Arc<Self>) {
-        let mut synced = self.journal.watch_synced();
         let mut failures = 0;
         loop {
+            let seen = self.journal.synced().get();
             match self.ship_once().await {
                 Ok(true) => failures = 0,
                 Ok(false) => {
                     failures = 0;
-                    if synced.changed().await.is_err() {
-                        return;
-                    }
+                    self.journal.synced().wait_beyond(seen).await;
                 }
                 Err(()) => {
                     let wait = RETRY.get(failures).or(RETRY.last()).copied().unwrap_or_default();
@@ -36,16 +35,15 @@ impl Ledger {
 
     /// Ships one batch; says whether there was any.
     async fn ship_once(&self) -> Result<bool, ()> {
-        let from = *self.shipped.borrow();
+        let from = self.shipped.get();
         let journal = Arc::clone(&self.journal);
-        let read = tokio::task::spawn_blocking(move || journal.outcomes_from(from)).await;
+        let read = self.disk.apart(move || journal.outcomes_from(from)).await;
         let (outcomes, next) = match read {
-            Ok(Ok(read)) => read,
-            Ok(Err(error)) => {
+            Ok(read) => read,
+            Err(error) => {
                 tracing::error!(kind = ?error.kind(), "the journal cannot be read for shipping");
                 return Err(());
             }
-            Err(_) => return Err(()),
         };
         if next == from {
             return Ok(false);
@@ -58,12 +56,12 @@ impl Ledger {
         if outcomes.iter().any(|outcome| outcome.row.doubt().0.is_open()) {
             self.doubted.notify_one();
         }
-        self.shipped.send_replace(next);
+        self.shipped.advance(next);
         Ok(true)
     }
 
     async fn ship_outcomes(&self, outcomes: &[Outcome], next: Position) -> Result<(), ()> {
-        match self.store.ship(outcomes, self.journal.id(), next).await {
+        match self.store.ship(outcomes, Shipper::Journal(self.owner, next)).await {
             Ok(shipment) => {
                 self.metrics.shipped(shipment);
                 if shipment.parked > 0 {
@@ -72,7 +70,9 @@ impl Ledger {
                 Ok(())
             }
             Err(StoreError::Fenced) => {
-                tracing::error!("the journal was retired: its rows are not taken any more");
+                tracing::error!(
+                    "the journal was retired or another life goes on with it: its rows are not taken any more"
+                );
                 self.fenced.cancel();
                 Err(())
             }

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::journal::{Disk, Journal, Position, Settings};
 use super::row::{Outcome, Row};
-use super::store::Store;
+use super::store::{Shipper, Store};
 use super::{OpenError, RecoveryError};
 use crate::clock::Clock;
 use crate::routes::Kind;
@@ -24,36 +24,39 @@ pub(super) async fn settle(
     let mut mark = None;
     let recovered = Journal::recover(Arc::clone(disk), settings, [0; 16], |journal| {
         mark = marks.get(&journal).copied();
-        mark.unwrap_or_default().shipped
+        Position::default()
     })?;
     let journal = recovered.journal;
     let name = format!("stale-{}", hex::encode(journal.id()));
     tracing::warn!(aside = name, "this data folder is an old copy or a clone: its journal is set aside");
-    if !mark.is_some_and(|mark| mark.retired) {
-        store.abandon_journal(journal.id()).await?;
-        let _syncing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&journal).run_syncer()));
-        let claimed: HashSet<_> =
-            store.open_claims(journal.id(), u32::MAX / 2).await?.into_iter().map(|facts| facts.id).collect();
-        for facts in recovered.open {
-            let elsewhere = facts.kind == Kind::Mutation && claimed.contains(&facts.id);
-            if !elsewhere && store.row(facts.id).await?.is_none() {
-                let now = clock.wall().as_microsecond();
-                journal.append_outcome(&Outcome::of(Row::in_doubt(facts, "recovered", now)))?;
-            }
-        }
-        journal.durable(journal.end()).await?;
-        ship(store, &journal, mark.unwrap_or_default().shipped).await?;
+    if mark.is_some_and(|mark| mark.retired) {
+        return Err(OpenError::Retired);
     }
+    store.abandon_journal(journal.id()).await?;
+    let _syncing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&journal).run_syncer()));
+    let claimed: HashSet<_> =
+        store.open_claims(journal.id(), u32::MAX / 2).await?.into_iter().map(|facts| facts.id).collect();
+    for facts in recovered.open {
+        let elsewhere = facts.kind == Kind::Mutation && claimed.contains(&facts.id);
+        if !elsewhere && store.row(facts.id).await?.is_none() {
+            let now = clock.wall().as_microsecond();
+            journal.append_outcome(&Outcome::of(Row::in_doubt(facts, "recovered", now)))?;
+        }
+    }
+    journal.durable(journal.end()).await?;
+    ship(store, &journal).await?;
     Ok(disk.set_aside(&name).map_err(RecoveryError::from)?)
 }
 
-async fn ship(store: &Store, journal: &Journal, mut from: Position) -> Result<(), OpenError> {
+/// Ships all that is here: how far another life has got says nothing about this copy. What is there already is passed over.
+async fn ship(store: &Store, journal: &Journal) -> Result<(), OpenError> {
+    let mut from = Position::default();
     loop {
         let (outcomes, next) = journal.outcomes_from(from).map_err(RecoveryError::from)?;
         if next == from {
             return Ok(());
         }
-        store.ship(&outcomes, journal.id(), next).await?;
+        store.ship(&outcomes, Shipper::SetAside).await?;
         from = next;
     }
 }

@@ -17,8 +17,8 @@ use super::journal::Position;
 use super::row::{Facts, Outcome, Resolution, ResolveAs, Row, Status};
 pub use claim::{Claim, ClaimKey, Claimed, Owner, Progress, Repeat, Taken};
 pub use doubt::{ByHand, Doubt, Step, StepEnd, Verdict, Wanted};
-pub use memory::MemoryStore;
-pub use run::{Class, Difference, HostLine, LedgerLine, Run, Tally};
+pub use memory::{Delivery, Gate, MemoryStore, Passage};
+pub use run::{Class, Difference, Horizon, HostLine, LedgerLine, Run, Tally};
 pub use sql::SqlStore;
 
 /// The store can't answer.
@@ -145,10 +145,32 @@ pub struct InstanceLease {
     pub owner: [u8; 16],
     /// Raised by each start.
     pub incarnation: i64,
+    /// Drawn anew by each start and each renewal; the data folder has it too.
+    pub mark: [u8; 16],
     /// The journal of that life.
     pub journal: [u8; 16],
     /// How long it still holds; when it is taken or renewed, how long it shall hold.
     pub left: Duration,
+}
+
+/// Who ships.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shipper {
+    /// The journal of a running gateway, up to this place.
+    Journal(Owner, Position),
+    /// A journal that is set aside: what it knows for certain, and no checkpoint, since that belongs to another life.
+    SetAside,
+}
+
+/// Whose abandoned claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of<'a> {
+    /// Everybody's.
+    Everybody,
+    /// A client's.
+    Client(&'a str),
+    /// This transaction.
+    Transaction(TransactionId),
 }
 
 /// Every kind of store.
@@ -170,7 +192,7 @@ macro_rules! forward {
             pub async fn $name(&self $(, $arg: $type)*) -> Result<$answer, StoreError> {
                 match self {
                     Self::Sql(store) => store.$name($($arg),*).await,
-                    Self::Memory(store) => store.$name($($arg),*),
+                    Self::Memory(store) => store.pass(|store| store.$name($($arg),*)).await,
                 }
             })*
         }
@@ -191,8 +213,8 @@ forward! {
     /// Fences a journal for good and turns its open claims into UNKNOWN rows; returns how many.
     retire(&self, journal: [u8; 16]) -> u64;
 
-    /// Inserts rows, ends their claims and moves the checkpoint, all or nothing. A row that is there already is passed over.
-    ship(&self, outcomes: &[Outcome], journal: [u8; 16], upto: Position) -> Shipment;
+    /// Inserts rows, ends their claims and moves the shipper's checkpoint, all or nothing. A row that is there already is passed over.
+    ship(&self, outcomes: &[Outcome], shipper: Shipper) -> Shipment;
     /// One row.
     row(&self, id: TransactionId) -> Option<StoredRow>;
     /// Rows that were recorded before `before`, newest first.
@@ -210,13 +232,13 @@ forward! {
     abandon_overdue(&self, owner: Owner) -> u64;
     /// Marks everything that a journal still runs.
     abandon_journal(&self, journal: [u8; 16]) -> u64;
-    /// Claims that nobody can tell the end of, oldest first; or only this one's.
-    abandoned(&self, id: Option<TransactionId>, limit: u32) -> Vec<Facts>;
+    /// Claims that nobody can tell the end of, oldest first: of everybody, of a client, or only this one.
+    abandoned(&self, of: Of<'_>, limit: u32) -> Vec<Facts>;
     /// Forgets keys whose time is over; never one whose transaction is in doubt.
     purge_claims(&self, keep: Duration) -> u64;
 
     /// Holds rows in doubt for a resolver.
-    hold_doubts(&self, wanted: &Wanted, token: &str, lease: Duration, limit: u32) -> Vec<Doubt>;
+    hold_doubts(&self, wanted: &Wanted<'_>, token: &str, lease: Duration, limit: u32) -> Vec<Doubt>;
     /// Notes, before its first byte can leave, that a net-cancel is sent. `false`: send nothing.
     intend_cancel(&self, id: TransactionId, token: &str) -> bool;
     /// Records a step and what it decided. `false`: the row is not ours any more.
@@ -226,10 +248,10 @@ forward! {
     /// The resolution steps of a row, oldest first.
     steps(&self, id: TransactionId) -> Vec<Step>;
 
-    /// The store's clock: microseconds since 1970.
-    read_clock(&self) -> i64;
-    /// Begins a reconciliation run; when it began, by the store's clock.
-    begin_run(&self, run: &str, day: &str, institution: &str) -> i64;
+    /// What is in the store at this moment, and what time it is there.
+    horizon(&self) -> Horizon;
+    /// Begins a reconciliation run. `false`: `once` was asked for, and the day has a run that did not fail.
+    begin_run(&self, run: &str, day: &str, institution: &str, once: bool) -> bool;
     /// Stages lines of the host's list.
     stage(&self, run: &str, lines: &[HostLine]) -> ();
     /// Staged lines behind a place, by id and position.

@@ -87,8 +87,9 @@ pub(super) struct Terms {
     pub(super) on_doubt: OnDoubt,
     /// Whether the host refuses an original that arrives after its net-cancel.
     pub(super) tombstones: bool,
-    /// How long an original may still arrive.
-    pub(super) settle_time: Duration,
+    /// How long after a first "not processed" the original may still arrive: its whole deadline, which it may just have begun,
+    /// and the settle time.
+    pub(super) may_arrive: Duration,
     /// The next back-off.
     pub(super) wait: Duration,
     /// Whether the transaction's business day has ended.
@@ -122,12 +123,12 @@ impl Terms {
             (Question::Status, Heard::NotProcessed) if self.tombstones => Verdict::GoOn,
             // Without tombstones only time does: the same answer again, when nothing can be under way any more.
             (_, Heard::NotProcessed) => match doubt.not_processed_since {
-                Some(since) if since >= self.settle_time => {
+                Some(since) if since >= self.may_arrive => {
                     let state = Resolution::ConfirmedFailed;
                     if question == Question::Cancel { Verdict::ByCancel(state) } else { Verdict::ByInquiry(state) }
                 }
-                Some(since) => Verdict::Again(self.settle_time - since),
-                None => Verdict::Again(self.settle_time),
+                Some(since) => Verdict::Again(self.may_arrive - since),
+                None => Verdict::Again(self.may_arrive),
             },
             (_, Heard::CannotUndo) => Verdict::Manual,
             (_, Heard::Suspended(wait)) if !self.day_is_over => {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Resolver;
 use crate::clock::{Clock, Deadline, Instant};
 use crate::failure::Failure;
-use crate::ledger::{HostLine, Run, Store, StoreError, Tally, Wanted};
+use crate::ledger::{Class, HostLine, Run, Store, StoreError, Tally, TransactionId, Wanted};
 use crate::resilience::{Institution, Transcript};
 use crate::routes::Route;
 use walk::Walk;
@@ -39,9 +39,9 @@ impl Daily {
         Some(Self { hour: time.hour(), minute: time.minute() })
     }
 
-    /// Whether this minute is the one.
-    fn is_now(self, now: jiff::civil::DateTime) -> bool {
-        (now.hour(), now.minute()) == (self.hour, self.minute)
+    /// Whether it has come today.
+    fn has_come(self, now: jiff::civil::DateTime) -> bool {
+        (now.hour(), now.minute()) >= (self.hour, self.minute)
     }
 }
 
@@ -55,6 +55,9 @@ pub struct Reconciler {
     settled_by: BTreeMap<String, String>,
     clock: Clock,
 }
+
+/// A run that goes on.
+pub type Finishing = tokio::task::JoinHandle<Result<(), StoreError>>;
 
 /// Why a run has no counts.
 #[derive(Debug, thiserror::Error)]
@@ -78,19 +81,19 @@ impl Reconciler {
         Self { store, resolver, institutions, settled_by, clock }
     }
 
-    /// Begins a run for each institution whose mutations somebody lists. They go on by themselves; the handles end with them.
+    /// Begins a run for each institution whose mutations somebody lists; with `once` only where the day has none. They go on by
+    /// themselves; the handles end with them.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn start(
-        self: &Arc<Self>,
-        day: Date,
-    ) -> Result<Vec<(Run, tokio::task::JoinHandle<Result<(), StoreError>>)>, StoreError> {
+    pub async fn start(self: &Arc<Self>, day: Date, once: bool) -> Result<Vec<(Run, Finishing)>, StoreError> {
         let day = day.strftime("%Y%m%d").to_string();
         let mut runs = Vec::new();
         for institution in self.settled_by.keys() {
             let id = uuid::Uuid::now_v7().to_string();
-            self.store.begin_run(&id, &day, institution).await?;
+            if !self.store.begin_run(&id, &day, institution, once).await? {
+                continue;
+            }
             let run = self.store.run(&id).await?.ok_or(StoreError::Malformed)?;
             let (reconciler, going) = (Arc::clone(self), run.clone());
             runs.push((run, tokio::spawn(async move { reconciler.finish(&going).await })));
@@ -98,21 +101,22 @@ impl Reconciler {
         Ok(runs)
     }
 
-    /// Reconciles yesterday once a day, for ever.
+    /// Reconciles yesterday once a day, for ever: when the time has come and nobody has done it yet.
     pub async fn run_daily(self: Arc<Self>, at: Daily, stop: CancellationToken) {
         let mut done: Option<Date> = None;
         loop {
             let now = self.clock.in_seoul(self.clock.wall());
-            if at.is_now(now)
+            if at.has_come(now)
                 && done != Some(now.date())
                 && let Ok(yesterday) = now.date().yesterday()
             {
-                match self.start(yesterday).await {
+                match self.start(yesterday, true).await {
                     Ok(_) => done = Some(now.date()),
-                    Err(_) => tracing::error!("the daily reconciliation could not begin"),
+                    Err(_) => tracing::error!("the daily reconciliation could not begin; trying again"),
                 }
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(std::time::Duration::from_secs(20)) => {}
                 () = stop.cancelled() => return,
             }
@@ -135,13 +139,21 @@ impl Reconciler {
 
     async fn reconcile(&self, run: &Run) -> Result<Tally, RunError> {
         self.resolve_first(run).await?;
-        let began = self.store.read_clock().await?;
+        let horizon = self.store.horizon().await?;
         let host_lines = self.stage_list(run).await?;
         let mut walk = Walk::new(&self.store, run);
         let mut tally = Tally { host_lines, ..Tally::default() };
         let (mut found, mut seq) = (Vec::new(), 0);
         while let Some(met) = walk.next().await? {
-            let Some(class) = met.judge(began) else {
+            let mut class = met.judge(horizon);
+            if class == Some(Class::CoreOnly)
+                && let Some(id) = TransactionId::parse(&met.id)
+                && self.store.row(id).await?.is_some()
+            {
+                // It came in behind the page that would have had it.
+                class = Some(Class::InDoubt);
+            }
+            let Some(class) = class else {
                 tally.matched += 1;
                 continue;
             };

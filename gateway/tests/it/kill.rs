@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
 use crate::client::{AUDITOR, Client, balance, get, transfer};
-use crate::harness::simulator;
+use crate::harness::{eventually, simulator};
 use crate::process::{Process, write_config};
 
 type Answered = Arc<Mutex<HashMap<String, String>>>;
@@ -81,7 +81,13 @@ async fn nothing_that_was_answered_or_reached_the_host_is_missing_after_kill_9()
         callers.join_all().await;
         process = Process::start(&config).await;
     }
-    let rows = all_rows(&process).await;
+    // A listing waits a moment for what was answered, and a start may have thousands of rows to carry to the store.
+    let mut rows = HashMap::new();
+    eventually("the rows are in the store", async || {
+        rows = all_rows(&process).await;
+        answered.lock().unwrap().keys().all(|id| rows.contains_key(id))
+    })
+    .await;
     let answered = answered.lock().unwrap();
     assert!(answered.len() > 500, "only {} answers: no load", answered.len());
     for (id, status) in &*answered {

@@ -104,3 +104,12 @@ async fn a_list_that_cannot_be_read_fails_the_run_and_invents_nothing() {
     assert_eq!((&run["state"], run["differences"].as_array().unwrap().len()), (&"FAILED".into(), 0), "{run}");
     assert_eq!(run["detail"], "the host's list could not be read: undecodable-reply");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_the_host_refuses_is_no_empty_list() {
+    let gateway = TestGateway::start(&[]).await;
+    let id = gateway.call(&transfer("k", "1", 5)).await.transaction_id();
+    gateway.fault_with("0500", Fault::Code, 1.0, None, Some("0001"));
+    let run = reconcile(&gateway, &id[5..13]).await;
+    assert_eq!((&run["state"], run["differences"].as_array().unwrap().len()), (&"FAILED".into(), 0), "{run}");
+}

@@ -123,7 +123,7 @@ async fn a_host_without_tombstones_says_it_twice_a_settle_time_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_payee_has_spent_is_left_to_people_and_never_called_a_success() {
+async fn what_the_payee_has_spent_is_left_to_people() {
     let gateway = gateway("net-cancel", &BY_ITSELF).await;
     let host = gateway.simulator.host();
     let late = FaultRule {
@@ -145,11 +145,13 @@ async fn what_the_payee_has_spent_is_left_to_people_and_never_called_a_success()
     assert_eq!(manual["resolutionSteps"][0]["answered"], "cannot-undo");
     let listed = gateway.get("/api/ledger/unknown", AUDITOR).await;
     assert_eq!(listed["items"][0]["transactionId"], id, "manual ones stay on the list");
-    compare_answer(Failure::NotResolvable, MUTATION, &by_hand(&gateway, &id, "CONFIRMED_SUCCESS").await);
-    let closed = by_hand(&gateway, &id, "CONFIRMED_FAILED").await;
-    assert_eq!((closed.status, &closed.json()["resolution"]), (200, &"CONFIRMED_FAILED".into()), "{}", closed.text);
+    let closed = by_hand(&gateway, &id, "CONFIRMED_SUCCESS").await;
+    assert_eq!((closed.status, &closed.json()["resolution"]), (200, &"CONFIRMED_SUCCESS".into()), "{}", closed.text);
+    assert_eq!(booking(&gateway, &id), Some(BookingState::Applied), "and that is so");
     let row = row(&gateway, &id).await;
     assert_eq!((&row["resolvedBy"], &row["resolutionNote"]), (&"operator".into(), &"statement of the bank".into()));
+    let own = gateway.get(&format!("/api/ledger/{id}"), CLIENT).await;
+    assert!(own["resolutionNote"].is_null() && own["resolvedBy"].is_null(), "that is between operators: {own}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,6 +207,9 @@ async fn an_operator_makes_a_step_and_is_told_why_it_cannot_be_made() {
         let answer = gateway.call(&post(&format!("/api/gateway/resolve/{id}"), OPERATOR, body)).await;
         assert_eq!(answer.status, 400, "{body}");
     }
+    let untyped = post(&format!("/api/gateway/resolve/{id}"), OPERATOR, r#"{"as":"CANCELED","note":"x"}"#);
+    let untyped = gateway.call(&untyped.replace("content-type: application/json\r\n", "")).await;
+    assert_eq!(untyped.status, 415, "a body that is not read must not be taken for none");
     compare_answer(Failure::NotResolvable, MUTATION, &by_hand(&gateway, &id, "CANCELED").await);
     // Another one is at it.
     gateway.fault_with("0420", Fault::LateOriginal, 1.0, Some(600), None);

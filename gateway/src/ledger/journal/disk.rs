@@ -42,6 +42,10 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// # Errors
     /// Those of the file system.
     fn write_note(&self, bytes: &[u8]) -> io::Result<()>;
+    /// Whether its calls return at once and may be made where they are needed; a real disk's are made on a thread of their own.
+    fn returns_at_once(&self) -> bool {
+        false
+    }
     /// Moves every segment out of the way, so that the folder is as new. They are kept.
     ///
     /// # Errors
@@ -66,6 +70,19 @@ pub trait SegmentFile: Debug + Send + Sync + 'static {
     /// # Errors
     /// Those of the file system. After one, nothing is known about what was written since the last good sync.
     fn sync(&self) -> io::Result<()>;
+}
+
+impl dyn Disk {
+    /// Does something that waits for the disk, out of the runtime's way.
+    pub(in crate::ledger) async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        if self.returns_at_once() {
+            return work();
+        }
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(io::Error::other("the disk's thread died")))
+    }
 }
 
 /// Segments as files of a folder.

@@ -17,7 +17,7 @@ impl Journal {
     /// Those of the file system.
     pub(in crate::ledger) fn outcomes_from(&self, from: Position) -> io::Result<(Vec<Outcome>, Position)> {
         const CHUNK: u64 = 1_048_576;
-        let synced = *self.synced.borrow();
+        let synced = self.synced.get();
         let (segment, next) = {
             let writer = self.writer();
             let mut rest = writer.segments.iter().skip_while(|segment| segment.number < from.segment);
@@ -68,7 +68,7 @@ impl Journal {
 
     /// A finished transaction that is not in the store yet. A mutation's outcome is not seen before it is durable.
     pub(in crate::ledger) fn find(&self, id: TransactionId) -> Option<Outcome> {
-        let synced = *self.synced.borrow();
+        let synced = self.synced.get();
         let (file, at, length) = {
             let writer = self.writer();
             let Some(Live::Closed { at, length }) = writer.live.get(&id).copied() else { return None };

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::format::{Header, PAGE, RECORD_HEADER, Walk};
@@ -48,6 +48,8 @@ pub struct Recovered {
     pub open: Vec<Facts>,
     /// Whether a torn tail was cut: a record that is not there may have been.
     pub cut: bool,
+    /// Behind the last record that was found. The store can't have more of this journal, unless the folder is an old copy.
+    pub end: Position,
 }
 
 #[derive(Default)]
@@ -55,6 +57,7 @@ struct Scan {
     open: HashMap<TransactionId, (Facts, u64)>,
     closed: HashMap<TransactionId, (Position, usize)>,
     cut: bool,
+    end: Position,
 }
 
 /// A segment that was used, and what its header says.
@@ -135,13 +138,14 @@ impl Journal {
             disk,
             settings,
             writer: std::sync::Mutex::new(writer),
-            synced: watch::Sender::new(synced),
+            synced: super::Reached::new(synced),
             dirty,
             demand: Notify::new(),
             failed: CancellationToken::new(),
         };
-        let open = scan.open.into_values().map(|(facts, _)| facts).collect();
-        Ok(Recovered { journal: Arc::new(journal), open, cut: scan.cut })
+        let mut open: Vec<Facts> = scan.open.into_values().map(|(facts, _)| facts).collect();
+        open.sort_unstable_by_key(|facts| facts.id);
+        Ok(Recovered { journal: Arc::new(journal), open, cut: scan.cut, end: scan.end })
     }
 }
 
@@ -251,6 +255,7 @@ impl Scan {
             return Err(corrupt(good));
         }
         let behind = usize::try_from(good).ok().and_then(|good| bytes.get(good..));
+        self.end = self.end.max(Position { segment: number, offset: good });
         self.cut |= claimed.is_none() && behind.is_some_and(|behind| behind.iter().any(|byte| *byte != 0));
         Ok(good)
     }

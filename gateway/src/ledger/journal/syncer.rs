@@ -27,12 +27,14 @@ impl Journal {
             self.keep_spare().await;
             let has_spare = self.writer().spare.is_some();
             tokio::select! {
+                biased;
                 () = self.dirty.notified() => {}
                 () = self.failed.cancelled() => return,
                 // Without a spare there may be no room, then nothing is written, and nobody would ring: look again.
                 () = tokio::time::sleep(SPARE_RETRY), if !has_spare => continue,
             }
             tokio::select! {
+                biased;
                 () = self.demand.notified() => {}
                 () = tokio::time::sleep(self.settings.sync_interval) => {}
             }
@@ -49,7 +51,7 @@ impl Journal {
             let Some(segment) = writer.segments.back() else { return };
             (Arc::clone(&segment.file), target)
         };
-        let synced = tokio::task::spawn_blocking(move || file.sync()).await;
+        let synced = self.disk.apart(move || file.sync()).await;
         let mut writer = self.writer();
         if writer.end().segment != target.segment {
             // A switch came between: all of it was written again, and the next sync covers it.
@@ -58,10 +60,10 @@ impl Journal {
             self.dirty.notify_one();
             return;
         }
-        if let Ok(Ok(())) = synced {
+        if synced.is_ok() {
             writer.finish_sync(target);
             // Under the lock, so that nobody finds everything synced and the mark still behind.
-            self.synced.send_replace(target);
+            self.synced.advance(target);
             drop(writer);
         } else {
             // A failed sync is never asked again on that file: it would say yes about pages that are gone.
@@ -86,9 +88,9 @@ impl Journal {
             writer.take_number()
         };
         let disk = Arc::clone(&self.disk);
-        let created = tokio::task::spawn_blocking(move || disk.create(number, size)).await;
+        let created = self.disk.apart(move || disk.create(number, size)).await;
         match created {
-            Ok(Ok(file)) => {
+            Ok(file) => {
                 let mut writer = self.writer();
                 if number > writer.end().segment {
                     writer.spare = Some(Segment { number, file, end: PAGE });
@@ -98,8 +100,7 @@ impl Journal {
                     drop(self.disk.remove(number));
                 }
             }
-            Ok(Err(error)) => tracing::warn!(kind = ?error.kind(), "no room for a spare journal segment"),
-            Err(_) => {}
+            Err(error) => tracing::warn!(kind = ?error.kind(), "no room for a spare journal segment"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The journal on a disk that forgets what was not synced, tears, fills up and fails.
 
+#[path = "../../../tests/parts/memory_disk.rs"]
 mod memory_disk;
 
 use std::collections::BTreeSet;

@@ -9,10 +9,10 @@ use crate::ledger::row::{Resolution, ResolveAs, Row};
 pub(super) const MANUAL_WAIT: Duration = Duration::from_mins(10);
 
 /// Which rows to hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
-    /// Those whose next try is due.
-    Due,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    /// Those of these routes whose next try is due.
+    Due(&'a [String]),
     /// This one, due or not.
     One(TransactionId),
 }

@@ -10,25 +10,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{
-    ClaimKey, Difference, Filter, HostLine, InstanceLease, JournalMark, Run, Shipment, Step, StoreError, StoredRow,
+    ClaimKey, Difference, Filter, HostLine, InstanceLease, JournalMark, Run, Shipment, Shipper, Step, StoreError,
+    StoredRow,
 };
 use crate::clock::Clock;
 use crate::ledger::id::{BLOCKS, Instance, TransactionId};
-use crate::ledger::journal::Position;
 use crate::ledger::row::{Outcome, Resolution, ResolveAs, Row, Status};
 use crate::ledger::store::Resolved;
 use claims::ClaimRow;
+
+/// What stands between a gateway and the store: a network and a server that may be slow, down, or cut off at the worst
+/// moment.
+pub trait Gate: std::fmt::Debug + Send + Sync + 'static {
+    /// What happens to the next statement.
+    fn pass(&self) -> Passage;
+}
+
+/// What happens to a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passage {
+    /// How long it takes to get there.
+    pub wait: Duration,
+    /// What becomes of it there.
+    pub delivery: Delivery,
+}
+
+/// What becomes of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// It is carried out and answered.
+    Whole,
+    /// It is not carried out.
+    Refused,
+    /// It is carried out, and nobody hears of it.
+    AnswerLost,
+}
 
 /// A store that is gone with the process.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     clock: Clock,
+    gate: Option<Arc<dyn Gate>>,
     tables: Arc<Mutex<Tables>>,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
-    down: bool,
     rows: Vec<LedgerRow>,
     by_id: BTreeMap<TransactionId, usize>,
     parked: Vec<Row>,
@@ -53,6 +80,8 @@ struct LedgerRow {
     next_try_at: i64,
     tries: u32,
     cancel_intended: bool,
+    /// Net-cancels that may have left.
+    cancels: usize,
     not_processed_at: Option<i64>,
 }
 
@@ -78,6 +107,7 @@ impl Tables {
             next_try_at: 0,
             tries: 0,
             cancel_intended: false,
+            cancels: 0,
             not_processed_at: None,
         });
         shipment.inserted += 1;
@@ -96,42 +126,58 @@ fn microseconds(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the same signatures as the stores that can fail")]
 impl MemoryStore {
     /// An empty store whose own clock is this one.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self { clock, tables: Arc::default() }
+        Self { clock, gate: None, tables: Arc::default() }
     }
 
-    /// Whether the store answers with nothing but errors, as a database that is down.
-    pub fn set_down(&self, down: bool) {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner).down = down;
+    /// The same tables, as they are reached through a gate.
+    #[must_use]
+    pub fn behind(&self, gate: Arc<dyn Gate>) -> Self {
+        Self { gate: Some(gate), ..self.clone() }
     }
 
-    /// Every row, in the order of recording, down or not.
+    pub(super) async fn pass<T>(
+        &self,
+        statement: impl FnOnce(&Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let Some(gate) = &self.gate else { return statement(self) };
+        let Passage { wait, delivery } = gate.pass();
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        match delivery {
+            Delivery::Whole => statement(self),
+            Delivery::Refused => Err(StoreError::Down),
+            Delivery::AnswerLost => statement(self).and(Err(StoreError::Down)),
+        }
+    }
+
+    /// Every row, in the order of recording.
     #[must_use]
     pub fn all_rows(&self) -> Vec<StoredRow> {
-        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        tables.rows.iter().map(|row| row.stored.clone()).collect()
+        self.tables().rows.iter().map(|row| row.stored.clone()).collect()
     }
 
     /// Rows that contradicted one that was there.
     #[must_use]
     pub fn parked(&self) -> Vec<Row> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner).parked.clone()
+        self.tables().parked.clone()
     }
 
     fn now(&self) -> i64 {
         self.clock.wall().as_microsecond()
     }
 
-    fn tables(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
-        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        if tables.down { Err(StoreError::Down) } else { Ok(tables) }
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn take_block(&self, instance: Instance) -> Result<u64, StoreError> {
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         let next = tables.blocks.entry(instance.letter()).or_insert_with(|| fastrand::u64(..BLOCKS));
         let block = *next;
         *next = (block + 1) % BLOCKS;
@@ -139,12 +185,12 @@ impl MemoryStore {
     }
 
     pub(super) fn journal_marks(&self) -> Result<HashMap<[u8; 16], JournalMark>, StoreError> {
-        Ok(self.tables()?.marks.clone())
+        Ok(self.tables().marks.clone())
     }
 
     pub(super) fn lease_of(&self, instance: Instance) -> Result<Option<InstanceLease>, StoreError> {
         let (now, letter) = (self.now(), instance.letter());
-        let tables = self.tables()?;
+        let tables = self.tables();
         let until = tables.leases_until.get(&letter).copied().unwrap_or_default();
         let left = Duration::from_micros(u64::try_from(until - now).unwrap_or_default());
         Ok(tables.leases.get(&letter).map(|lease| InstanceLease { left, ..*lease }))
@@ -152,7 +198,7 @@ impl MemoryStore {
 
     pub(super) fn take_lease(&self, instance: Instance, lease: &InstanceLease, seen: i64) -> Result<bool, StoreError> {
         let (now, letter) = (self.now(), instance.letter());
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         let over = tables.leases_until.get(&letter).is_none_or(|until| *until < now);
         let free = |there: &InstanceLease| there.incarnation == seen && (over || there.owner == lease.owner);
         let taken = tables.leases.get(&letter).is_none_or(free);
@@ -165,10 +211,13 @@ impl MemoryStore {
 
     pub(super) fn renew_lease(&self, instance: Instance, lease: &InstanceLease) -> Result<bool, StoreError> {
         let (now, letter) = (self.now(), instance.letter());
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         let ours = |there: &InstanceLease| there.incarnation == lease.incarnation && there.owner == lease.owner;
         let renewed = tables.leases.get(&letter).is_some_and(ours);
         if renewed {
+            if let Some(there) = tables.leases.get_mut(&letter) {
+                there.mark = lease.mark;
+            }
             tables.leases_until.insert(letter, now.saturating_add(microseconds(lease.left)));
         }
         Ok(renewed)
@@ -176,27 +225,33 @@ impl MemoryStore {
 
     pub(super) fn retire(&self, journal: [u8; 16]) -> Result<u64, StoreError> {
         let now = self.now();
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         tables.marks.entry(journal).or_default().retired = true;
         let letters: Vec<_> = tables.leases.iter().filter(|(_, lease)| lease.journal == journal).collect();
         let letters: Vec<char> = letters.into_iter().map(|(letter, _)| *letter).collect();
         for letter in letters {
             if let Some(lease) = tables.leases.get_mut(&letter) {
-                (lease.incarnation, lease.journal) = (lease.incarnation + 1, [0; 16]);
+                (lease.incarnation, lease.journal, lease.mark) = (lease.incarnation + 1, [0; 16], [0; 16]);
             }
             tables.leases_until.insert(letter, 0);
         }
         Ok(tables.close_claims_of(journal, now))
     }
 
-    pub(super) fn ship(&self, outcomes: &[Outcome], journal: [u8; 16], upto: Position) -> Result<Shipment, StoreError> {
+    pub(super) fn ship(&self, outcomes: &[Outcome], shipper: Shipper) -> Result<Shipment, StoreError> {
         let now = self.now();
-        let mut tables = self.tables()?;
-        let mark = tables.marks.entry(journal).or_default();
-        if mark.retired {
-            return Err(StoreError::Fenced);
+        let mut tables = self.tables();
+        if let Shipper::Journal(owner, upto) = shipper {
+            let lease = tables.leases.get(&owner.instance.letter());
+            let another =
+                |lease: &InstanceLease| lease.journal == owner.journal && lease.incarnation != owner.incarnation;
+            let fenced = lease.is_some_and(another);
+            let mark = tables.marks.entry(owner.journal).or_default();
+            if fenced || mark.retired {
+                return Err(StoreError::Fenced);
+            }
+            mark.shipped = upto;
         }
-        mark.shipped = upto;
         let mut shipment = Shipment::default();
         for outcome in outcomes {
             let (resolution, resolve_as) = outcome.row.doubt();
@@ -207,19 +262,19 @@ impl MemoryStore {
     }
 
     pub(super) fn row(&self, id: TransactionId) -> Result<Option<StoredRow>, StoreError> {
-        Ok(self.tables()?.find(id).map(|row| row.stored.clone()))
+        Ok(self.tables().find(id).map(|row| row.stored.clone()))
     }
 
     pub(super) fn page(&self, filter: &Filter, before: Option<i64>, limit: u32) -> Result<Vec<StoredRow>, StoreError> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let tables = self.tables()?;
+        let tables = self.tables();
         let earlier = |stored: &&StoredRow| before.is_none_or(|before| stored.seq < before);
         let rows = tables.rows.iter().rev().map(|row| &row.stored);
         Ok(rows.filter(earlier).filter(|stored| filter.takes(stored)).take(limit).cloned().collect())
     }
 
     pub(super) fn summary(&self, filter: &Filter) -> Result<[u64; 3], StoreError> {
-        let tables = self.tables()?;
+        let tables = self.tables();
         let count = |status: Status| {
             let rows = tables.rows.iter().filter(|row| filter.takes(&row.stored));
             rows.filter(|row| row.stored.row.closing.status == status).count()

@@ -27,8 +27,19 @@ pub struct LedgerLine {
     pub resolution: Resolution,
     /// In won.
     pub amount: Option<i64>,
-    /// When its last word was said, microseconds since 1970.
-    pub settled_at: i64,
+    /// Its place in the order of recording.
+    pub seq: i64,
+    /// When a doubt was resolved, microseconds since 1970 by the store's clock.
+    pub resolved_at: Option<i64>,
+}
+
+/// What was in the store at a moment, and when that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Horizon {
+    /// The last row's place in the order of recording.
+    pub seq: i64,
+    /// The store's clock, microseconds since 1970.
+    pub now: i64,
 }
 
 /// What is wrong with a transaction.

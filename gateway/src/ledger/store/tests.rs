@@ -1,6 +1,6 @@
 //! The contract of a store, run on every kind.
 
-#[path = "../../../tests/servers/postgres.rs"]
+#[path = "../../../tests/parts/postgres.rs"]
 mod postgres;
 
 use super::*;
@@ -60,8 +60,18 @@ async fn stores() -> (Grounds, Vec<Store>) {
     (grounds, vec![sqlite, postgres, memory])
 }
 
+/// The routes whose doubts are looked for.
+fn routes() -> [String; 1] {
+    ["balance".to_owned()]
+}
+
 fn outcomes(rows: &[Row]) -> Vec<Outcome> {
     rows.iter().cloned().map(Outcome::of).collect()
+}
+
+/// Ships up to this place, for a life that holds no letter.
+fn shipper(segment: u64, offset: u64) -> Shipper {
+    Shipper::Journal(Owner { instance: Instance::default(), incarnation: 1, journal: JOURNAL }, at(segment, offset))
 }
 
 fn at(segment: u64, offset: u64) -> Position {
@@ -73,9 +83,9 @@ async fn a_row_comes_back_as_it_was_and_shipping_it_again_changes_nothing() {
     let (_folder, stores) = stores().await;
     for store in stores {
         let rows = [row(1, Status::Unknown), row(2, Status::Success), row(3, Status::Failed)];
-        let shipment = store.ship(&outcomes(&rows), JOURNAL, at(1, 10)).await.unwrap();
+        let shipment = store.ship(&outcomes(&rows), shipper(1, 10)).await.unwrap();
         assert_eq!(shipment, Shipment { inserted: 3, parked: 0 }, "{store:?}");
-        let again = store.ship(&outcomes(&rows), JOURNAL, at(1, 20)).await.unwrap();
+        let again = store.ship(&outcomes(&rows), shipper(1, 20)).await.unwrap();
         assert_eq!(again, Shipment::default(), "{store:?}");
         for row in &rows {
             let stored = store.row(row.facts.id).await.unwrap().unwrap();
@@ -92,9 +102,9 @@ async fn a_row_comes_back_as_it_was_and_shipping_it_again_changes_nothing() {
 async fn a_row_that_contradicts_the_one_that_is_there_is_parked_and_the_rest_goes_on() {
     let (_folder, stores) = stores().await;
     for store in stores {
-        store.ship(&outcomes(&[row(1, Status::Success)]), JOURNAL, at(1, 10)).await.unwrap();
+        store.ship(&outcomes(&[row(1, Status::Success)]), shipper(1, 10)).await.unwrap();
         let rows = [row(0, Status::Success), row(1, Status::Unknown), row(2, Status::Success)];
-        let shipment = store.ship(&outcomes(&rows), JOURNAL, at(1, 20)).await.unwrap();
+        let shipment = store.ship(&outcomes(&rows), shipper(1, 20)).await.unwrap();
         assert_eq!(shipment, Shipment { inserted: 2, parked: 1 }, "{store:?}");
         assert_eq!(store.row(id(1)).await.unwrap().unwrap().row.closing.status, Status::Success);
     }
@@ -107,7 +117,7 @@ async fn a_row_that_sql_refuses_is_parked_and_the_rest_goes_on() {
         let mut refused = row(1, Status::Success);
         refused.closing.proof = Some(Proof::H);
         let rows = [row(0, Status::Success), refused, row(2, Status::Success)];
-        let shipment = store.ship(&outcomes(&rows), JOURNAL, at(1, 20)).await.unwrap();
+        let shipment = store.ship(&outcomes(&rows), shipper(1, 20)).await.unwrap();
         assert_eq!(shipment, Shipment { inserted: 2, parked: 1 }, "{store:?}");
     }
 }
@@ -117,14 +127,14 @@ async fn pages_are_newest_first_and_stable_while_rows_come_in() {
     let (_folder, stores) = stores().await;
     for store in stores {
         let rows: Vec<_> = (0..25).map(|serial| row(serial, Status::Success)).collect();
-        store.ship(&outcomes(&rows), JOURNAL, at(1, 10)).await.unwrap();
+        store.ship(&outcomes(&rows), shipper(1, 10)).await.unwrap();
         let (mut seen, mut before, mut next_serial) = (Vec::new(), None, 100);
         loop {
             let page = store.page(&Filter::default(), before, 10).await.unwrap();
             let Some(last) = page.last() else { break };
             before = Some(last.seq);
             seen.extend(page.iter().map(|stored| stored.row.facts.id));
-            store.ship(&outcomes(&[row(next_serial, Status::Success)]), JOURNAL, at(1, 11)).await.unwrap();
+            store.ship(&outcomes(&[row(next_serial, Status::Success)]), shipper(1, 11)).await.unwrap();
             next_serial += 1;
         }
         assert_eq!(seen, (0..25).rev().map(id).collect::<Vec<_>>(), "{store:?}");
@@ -137,7 +147,7 @@ async fn every_filter_finds_what_it_says() {
     for store in stores {
         let status = |serial: u64| if serial.is_multiple_of(4) { Status::Unknown } else { Status::Success };
         let rows: Vec<_> = (0..28).map(|serial| row(serial, status(serial))).collect();
-        store.ship(&outcomes(&rows), JOURNAL, at(1, 10)).await.unwrap();
+        store.ship(&outcomes(&rows), shipper(1, 10)).await.unwrap();
         let none = Filter::default;
         type Takes<'a> = &'a dyn Fn(u64) -> bool;
         let cases: [(Filter, Takes<'_>); 9] = [
@@ -160,7 +170,7 @@ async fn every_filter_finds_what_it_says() {
             assert_eq!(counts.iter().sum::<u64>(), wanted.len() as u64, "{filter:?}");
         }
         assert_eq!(store.summary(&none()).await.unwrap(), [21, 0, 7]);
-        store.ship(&outcomes(&[row(31, Status::Unknown)]), JOURNAL, at(1, 11)).await.unwrap();
+        store.ship(&outcomes(&[row(31, Status::Unknown)]), shipper(1, 11)).await.unwrap();
         let unresolved = Filter { unresolved: true, ..none() };
         assert_eq!(store.page(&unresolved, None, 9).await.unwrap()[0].row.facts.id, id(31));
     }

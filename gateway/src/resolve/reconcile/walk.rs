@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use super::PAGE;
-use crate::ledger::{Class, Difference, HostLine, LedgerLine, Resolution, Run, Status, Store, StoreError};
+use crate::ledger::{Class, Difference, Horizon, HostLine, LedgerLine, Resolution, Run, Status, Store, StoreError};
 
 /// Everything that either side has of one id.
 pub(super) struct Met {
-    id: String,
+    pub(super) id: String,
     ledger: Option<LedgerLine>,
     lines: Vec<HostLine>,
     /// A claim without a shipped outcome.
@@ -16,7 +16,7 @@ pub(super) struct Met {
 
 impl Met {
     /// What is wrong, if anything is.
-    pub(super) fn judge(&self, began: i64) -> Option<Class> {
+    pub(super) fn judge(&self, horizon: Horizon) -> Option<Class> {
         if self.lines.len() > 1 {
             return Some(Class::Duplicate);
         }
@@ -25,7 +25,8 @@ impl Met {
             return if self.claimed { Some(Class::InDoubt) } else { line.map(|_| Class::CoreOnly) };
         };
         // In the same instant is before: the clock was read when the resolving had ended, and the list is asked for after it.
-        if ledger.resolution.is_open() || ledger.settled_at > began {
+        let resolved_since = ledger.resolved_at.is_some_and(|at| at > horizon.now);
+        if ledger.resolution.is_open() || ledger.seq > horizon.seq || resolved_since {
             return Some(Class::InDoubt);
         }
         let wanted = match (ledger.status, ledger.resolution) {
@@ -36,7 +37,8 @@ impl Met {
         match (wanted, line) {
             (None, None) => None,
             (Some(_), None) => Some(Class::LedgerOnly),
-            (Some(flag), Some(line)) if line.flag == flag && Some(line.amount) == ledger.amount => None,
+            // A route without an amount has none to compare.
+            (Some(flag), Some(line)) if line.flag == flag && ledger.amount.is_none_or(|won| won == line.amount) => None,
             _ => Some(Class::Mismatch),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{MemoryStore, Tables, microseconds};
 use crate::ledger::id::TransactionId;
 use crate::ledger::row::{Answer, Facts, Outcome, Resolution, ResolveAs, Row};
-use crate::ledger::store::{Claim, Claimed, Owner, Progress, Shipment, StoreError, Taken};
+use crate::ledger::store::{Claim, Claimed, Of, Owner, Progress, Shipment, StoreError, Taken};
 
 #[derive(Debug, Clone)]
 pub(super) struct ClaimRow {
@@ -31,7 +31,7 @@ impl Tables {
         for outcome in outcomes {
             let id = outcome.row.facts.id;
             if outcome.row.is_provably_unsent() {
-                self.claims.retain(|_, claim| claim.facts.id != id);
+                self.claims.retain(|_, claim| claim.facts.id != id || claim.state == State::Ended);
             } else if let Some(claim) = self.claims.values_mut().find(|claim| claim.facts.id == id) {
                 (claim.state, claim.ended_at) = (State::Ended, now);
                 claim.answer = outcome.answer.clone();
@@ -59,10 +59,11 @@ impl ClaimRow {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the same signatures as the stores that can fail")]
 impl MemoryStore {
     pub(in crate::ledger::store) fn claim(&self, owner: Owner, claims: &[Claim]) -> Result<Vec<Claimed>, StoreError> {
         let now = self.now();
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         let lease = tables.leases.get(&owner.instance.letter());
         if lease.is_none_or(|lease| lease.incarnation != owner.incarnation || lease.journal != owner.journal) {
             return Err(StoreError::Fenced);
@@ -103,7 +104,7 @@ impl MemoryStore {
 
     pub(in crate::ledger::store) fn release(&self, owner: Owner, ids: &[TransactionId]) -> Result<(), StoreError> {
         let freed = |claim: &ClaimRow| claim.is_open_of(owner.journal) && ids.contains(&claim.facts.id);
-        self.tables()?.claims.retain(|_, claim| !freed(claim));
+        self.tables().claims.retain(|_, claim| !freed(claim));
         Ok(())
     }
 
@@ -112,7 +113,7 @@ impl MemoryStore {
         journal: [u8; 16],
         limit: u32,
     ) -> Result<Vec<Facts>, StoreError> {
-        let tables = self.tables()?;
+        let tables = self.tables();
         let open = tables.claims.values().filter(|claim| claim.is_open_of(journal));
         Ok(open.map(|claim| claim.facts.clone()).take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
     }
@@ -128,7 +129,7 @@ impl MemoryStore {
 
     fn abandon(&self, which: impl Fn(&ClaimRow) -> bool) -> Result<u64, StoreError> {
         let mut count = 0;
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         for claim in tables.claims.values_mut().filter(|claim| claim.state == State::Running && which(claim)) {
             claim.state = State::Abandoned;
             count += 1;
@@ -136,20 +137,20 @@ impl MemoryStore {
         Ok(count)
     }
 
-    pub(in crate::ledger::store) fn abandoned(
-        &self,
-        id: Option<TransactionId>,
-        limit: u32,
-    ) -> Result<Vec<Facts>, StoreError> {
-        let tables = self.tables()?;
-        let wanted = |claim: &&ClaimRow| id.is_none_or(|id| claim.facts.id == id);
+    pub(in crate::ledger::store) fn abandoned(&self, of: Of<'_>, limit: u32) -> Result<Vec<Facts>, StoreError> {
+        let tables = self.tables();
+        let wanted = |claim: &&ClaimRow| match of {
+            Of::Everybody => true,
+            Of::Client(client) => claim.facts.client == client,
+            Of::Transaction(id) => claim.facts.id == id,
+        };
         let abandoned = tables.claims.values().filter(|claim| claim.state == State::Abandoned).filter(wanted);
         Ok(abandoned.map(|claim| claim.facts.clone()).take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
     }
 
     pub(in crate::ledger::store) fn purge_claims(&self, keep: Duration) -> Result<u64, StoreError> {
         let before = self.now().saturating_sub(microseconds(keep));
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         let tables = &mut *tables;
         let (rows, by_id) = (&tables.rows, &tables.by_id);
         let is_over = |claim: &ClaimRow| {
@@ -168,7 +169,7 @@ impl MemoryStore {
         after: &str,
         limit: u32,
     ) -> Result<Vec<Facts>, StoreError> {
-        let tables = self.tables()?;
+        let tables = self.tables();
         let mut open: Vec<_> =
             tables.claims.values().filter(|claim| claim.state != State::Ended).map(|claim| &claim.facts).collect();
         open.retain(|facts| facts.id.as_str() > after);

@@ -21,10 +21,10 @@ impl LedgerRow {
         self.held.as_ref().is_none_or(|(_, until)| *until < now)
     }
 
-    fn is_wanted(&self, wanted: &Wanted, now: i64) -> bool {
+    fn is_wanted(&self, wanted: &Wanted<'_>, now: i64) -> bool {
         let facts = &self.stored.row.facts;
         match wanted {
-            Wanted::Due => self.next_try_at <= now,
+            Wanted::Due(routes) => self.next_try_at <= now && routes.contains(&facts.route),
             Wanted::One(id) => facts.id == *id,
         }
     }
@@ -48,16 +48,17 @@ impl Tables {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the same signatures as the stores that can fail")]
 impl MemoryStore {
     pub(in crate::ledger::store) fn hold_doubts(
         &self,
-        wanted: &Wanted,
+        wanted: &Wanted<'_>,
         token: &str,
         lease: Duration,
         limit: u32,
     ) -> Result<Vec<Doubt>, StoreError> {
         let now = self.now();
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         let mut found: Vec<&mut LedgerRow> = tables.rows.iter_mut().filter(|row| row.is_open()).collect();
         found.retain(|row| row.resolve_as != Some(ResolveAs::Hand) && row.is_free(now) && row.is_wanted(wanted, now));
         found.sort_by_key(|row| row.next_try_at);
@@ -79,11 +80,12 @@ impl MemoryStore {
 
     pub(in crate::ledger::store) fn intend_cancel(&self, id: TransactionId, token: &str) -> Result<bool, StoreError> {
         let now = self.now();
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         let Some(row) = tables.find_mut(id).filter(|row| row.is_open() && row.is_held_by(token, now)) else {
             return Ok(false);
         };
         row.cancel_intended = true;
+        row.cancels += 1;
         Ok(true)
     }
 
@@ -94,7 +96,7 @@ impl MemoryStore {
         end: &StepEnd<'_>,
     ) -> Result<bool, StoreError> {
         let now = self.now();
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         let Some(row) = tables.find_mut(id).filter(|row| row.is_open() && row.is_held_by(token, now)) else {
             return Ok(false);
         };
@@ -141,10 +143,14 @@ impl MemoryStore {
         hand: &ByHand<'_>,
     ) -> Result<bool, StoreError> {
         let now = self.now();
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
+        let answered = |step: &&(TransactionId, Step)| {
+            step.0 == id && step.1.asked == "net-cancel" && step.1.answered == "cannot-undo"
+        };
+        let answered = tables.steps.iter().filter(answered).count();
         let Some(row) = tables.find_mut(id) else { return Ok(false) };
-        let success_after_cancel = hand.state == Resolution::ConfirmedSuccess && row.cancel_intended;
-        if row.stored.resolved.state != Resolution::Manual || !row.is_free(now) || success_after_cancel {
+        let on_its_way = hand.state == Resolution::ConfirmedSuccess && row.cancels != answered;
+        if row.stored.resolved.state != Resolution::Manual || !row.is_free(now) || on_its_way {
             return Ok(false);
         }
         row.resolve(hand.state, "by-hand", hand.by, Some(hand.note), now);
@@ -153,7 +159,7 @@ impl MemoryStore {
     }
 
     pub(in crate::ledger::store) fn steps(&self, id: TransactionId) -> Result<Vec<Step>, StoreError> {
-        let tables = self.tables()?;
+        let tables = self.tables();
         Ok(tables.steps.iter().filter(|(of, _)| *of == id).map(|(_, step)| step.clone()).collect())
     }
 }

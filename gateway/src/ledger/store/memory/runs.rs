@@ -1,17 +1,18 @@
 //! Reconciliation in memory.
 
 use super::MemoryStore;
-use crate::ledger::store::{Difference, HostLine, LedgerLine, Run, StoreError, Tally};
+use crate::ledger::store::{Difference, Horizon, HostLine, LedgerLine, Run, StoreError, Tally};
 use crate::routes::Kind;
 
 fn most(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the same signatures as the stores that can fail")]
 impl MemoryStore {
-    #[expect(clippy::unnecessary_wraps, reason = "the same signature as the store that can fail")]
-    pub(in crate::ledger::store) fn read_clock(&self) -> Result<i64, StoreError> {
-        Ok(self.now())
+    pub(in crate::ledger::store) fn horizon(&self) -> Result<Horizon, StoreError> {
+        let seq = i64::try_from(self.tables().rows.len()).unwrap_or(i64::MAX);
+        Ok(Horizon { seq, now: self.now() })
     }
 
     pub(in crate::ledger::store) fn begin_run(
@@ -19,9 +20,15 @@ impl MemoryStore {
         run: &str,
         day: &str,
         institution: &str,
-    ) -> Result<i64, StoreError> {
+        once: bool,
+    ) -> Result<bool, StoreError> {
         let started_at = self.now();
-        self.tables()?.runs.push(Run {
+        let mut tables = self.tables();
+        let is_there = |run: &Run| run.business_day == day && run.institution == institution && run.state != "FAILED";
+        if once && tables.runs.iter().any(is_there) {
+            return Ok(false);
+        }
+        tables.runs.push(Run {
             id: run.to_owned(),
             business_day: day.to_owned(),
             institution: institution.to_owned(),
@@ -31,11 +38,11 @@ impl MemoryStore {
             detail: None,
             tally: Tally::default(),
         });
-        Ok(started_at)
+        Ok(true)
     }
 
     pub(in crate::ledger::store) fn stage(&self, run: &str, lines: &[HostLine]) -> Result<(), StoreError> {
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         for line in lines {
             tables.lines.insert((run.to_owned(), line.id.clone(), line.position), line.clone());
         }
@@ -48,7 +55,7 @@ impl MemoryStore {
         (id, position): (&str, u64),
         limit: u32,
     ) -> Result<Vec<HostLine>, StoreError> {
-        let tables = self.tables()?;
+        let tables = self.tables();
         let after = (run.to_owned(), id.to_owned(), position);
         let behind = tables.lines.iter().filter(|(key, _)| key.0 == run && **key > after);
         Ok(behind.map(|(_, line)| line.clone()).take(most(limit)).collect())
@@ -61,7 +68,7 @@ impl MemoryStore {
         after: &str,
         limit: u32,
     ) -> Result<Vec<LedgerLine>, StoreError> {
-        let tables = self.tables()?;
+        let tables = self.tables();
         let rows = tables.by_id.values().filter_map(|at| Some(&tables.rows.get(*at)?.stored));
         let wanted = rows.filter(|stored| {
             let facts = &stored.row.facts;
@@ -75,7 +82,8 @@ impl MemoryStore {
             status: stored.row.closing.status,
             resolution: stored.resolved.state,
             amount: stored.row.facts.amount,
-            settled_at: stored.resolved.at.unwrap_or(stored.row.closing.responded_at),
+            seq: stored.seq,
+            resolved_at: stored.resolved.at,
         };
         Ok(wanted.map(line).take(most(limit)).collect())
     }
@@ -85,7 +93,7 @@ impl MemoryStore {
         run: &str,
         differences: &[Difference],
     ) -> Result<(), StoreError> {
-        self.tables()?.differences.entry(run.to_owned()).or_default().extend_from_slice(differences);
+        self.tables().differences.entry(run.to_owned()).or_default().extend_from_slice(differences);
         Ok(())
     }
 
@@ -96,21 +104,24 @@ impl MemoryStore {
         failed: Option<&str>,
     ) -> Result<(), StoreError> {
         let now = self.now();
-        let mut tables = self.tables()?;
+        let mut tables = self.tables();
         if let Some(there) = tables.runs.iter_mut().find(|there| there.id == run) {
             there.state = if failed.is_some() { "FAILED" } else { "DONE" }.to_owned();
             (there.ended_at, there.tally, there.detail) = (Some(now), tally, failed.map(str::to_owned));
         }
         tables.lines.retain(|(of, ..), _| of != run);
+        if failed.is_some() {
+            tables.differences.remove(run);
+        }
         Ok(())
     }
 
     pub(in crate::ledger::store) fn runs(&self, limit: u32) -> Result<Vec<Run>, StoreError> {
-        Ok(self.tables()?.runs.iter().rev().take(most(limit)).cloned().collect())
+        Ok(self.tables().runs.iter().rev().take(most(limit)).cloned().collect())
     }
 
     pub(in crate::ledger::store) fn run(&self, run: &str) -> Result<Option<Run>, StoreError> {
-        Ok(self.tables()?.runs.iter().find(|there| there.id == run).cloned())
+        Ok(self.tables().runs.iter().find(|there| there.id == run).cloned())
     }
 
     pub(in crate::ledger::store) fn differences(
@@ -119,7 +130,7 @@ impl MemoryStore {
         after: i64,
         limit: u32,
     ) -> Result<Vec<Difference>, StoreError> {
-        let tables = self.tables()?;
+        let tables = self.tables();
         let all = tables.differences.get(run).map_or(&[][..], Vec::as_slice);
         Ok(all.iter().filter(|one| one.seq > after).take(most(limit)).cloned().collect())
     }

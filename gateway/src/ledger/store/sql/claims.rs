@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::claim::{Claim, ClaimKey, Claimed, Owner, Progress, Taken};
-use super::super::{Shipment, StoreError};
+use super::super::{Of, Shipment, StoreError};
 use super::statement::Statement;
 use super::{Cells, Session, SqlStore};
 use crate::ledger::id::TransactionId;
@@ -152,7 +152,7 @@ impl SqlStore {
     pub(in crate::ledger::store) async fn abandon_overdue(&self, owner: Owner) -> Result<u64, StoreError> {
         let update = Statement::new(
             "UPDATE idempotency_claim SET state = 'ABANDONED' WHERE transaction_id IN (SELECT transaction_id \
-             FROM idempotency_claim WHERE state = 'RUNNING' AND lease_until < ",
+             FROM idempotency_claim WHERE state <> 'ENDED' AND state = 'RUNNING' AND lease_until < ",
         )
         .push(self.now())
         .push(" AND journal_id <> ")
@@ -171,16 +171,15 @@ impl SqlStore {
     }
 
     /// Claims that nobody can tell the end of, oldest first.
-    pub(in crate::ledger::store) async fn abandoned(
-        &self,
-        id: Option<TransactionId>,
-        limit: u32,
-    ) -> Result<Vec<Facts>, StoreError> {
-        let mut select =
-            Statement::new("SELECT facts FROM idempotency_claim WHERE state = 'ABANDONED' AND facts <> ''");
-        if let Some(id) = id {
-            select = select.push(" AND transaction_id = ").bind(id.as_str());
-        }
+    pub(in crate::ledger::store) async fn abandoned(&self, of: Of<'_>, limit: u32) -> Result<Vec<Facts>, StoreError> {
+        let select = Statement::new(
+            "SELECT facts FROM idempotency_claim WHERE state <> 'ENDED' AND state = 'ABANDONED' AND facts <> ''",
+        );
+        let select = match of {
+            Of::Everybody => select,
+            Of::Client(client) => select.push(" AND client = ").bind(client),
+            Of::Transaction(id) => select.push(" AND transaction_id = ").bind(id.as_str()),
+        };
         let select = select.push(" ORDER BY claimed_at LIMIT ").bind(limit);
         let found = self.reading().await?.all(select).await?;
         found.into_iter().map(|mut cells| facts(&cells.text()?)).collect()
@@ -232,9 +231,10 @@ impl SqlStore {
             let (unsent, ended): (Vec<&Outcome>, Vec<&Outcome>) =
                 chunk.iter().partition(|outcome| outcome.row.is_provably_unsent());
             if !unsent.is_empty() {
-                let delete = Statement::new("DELETE FROM idempotency_claim WHERE transaction_id IN (")
-                    .list(&unsent, |statement, outcome| statement.bind(outcome.row.facts.id.as_str()))
-                    .push(")");
+                let delete =
+                    Statement::new("DELETE FROM idempotency_claim WHERE state <> 'ENDED' AND transaction_id IN (")
+                        .list(&unsent, |statement, outcome| statement.bind(outcome.row.facts.id.as_str()))
+                        .push(")");
                 session.run(delete.once()).await?;
             }
             if !ended.is_empty() {

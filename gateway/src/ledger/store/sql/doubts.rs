@@ -16,33 +16,39 @@ impl SqlStore {
     /// Holds up to `limit` rows for `lease`.
     pub(in crate::ledger::store) async fn hold_doubts(
         &self,
-        wanted: &Wanted,
+        wanted: &Wanted<'_>,
         token: &str,
         lease: Duration,
         limit: u32,
     ) -> Result<Vec<Doubt>, StoreError> {
-        let hold = Statement::new("UPDATE ledger SET resolver_token = ")
+        let found = Statement::new(
+            "WITH found AS MATERIALIZED (SELECT transaction_id FROM ledger WHERE resolution IN ('PENDING', 'MANUAL') \
+             AND (resolve_as IS NULL OR resolve_as <> 'hand') \
+             AND (resolver_lease_until IS NULL OR resolver_lease_until < ",
+        )
+        .push(self.now())
+        .push(")");
+        let found = match wanted {
+            Wanted::Due([]) => return Ok(Vec::new()),
+            Wanted::Due(routes) => found
+                .push(" AND next_try_at <= ")
+                .push(self.now())
+                .push(" AND route IN (")
+                .list(routes, |statement, route| statement.bind(route))
+                .push(")"),
+            Wanted::One(id) => found.push(" AND transaction_id = ").bind(id.as_str()),
+        };
+        let hold = found
+            .push(" ORDER BY next_try_at LIMIT ")
+            .bind(limit)
+            .push(self.for_update_skipping())
+            .push(") UPDATE ledger SET resolver_token = ")
             .bind(token)
             .push(", resolver_lease_until = ")
             .push(self.now())
             .push(" + ")
             .bind(microseconds(lease))
-            .push(
-                " WHERE transaction_id IN (SELECT transaction_id FROM ledger WHERE resolution IN ('PENDING', 'MANUAL') \
-                 AND (resolve_as IS NULL OR resolve_as <> 'hand') \
-                 AND (resolver_lease_until IS NULL OR resolver_lease_until < ",
-            )
-            .push(self.now())
-            .push(")");
-        let hold = match wanted {
-            Wanted::Due => hold.push(" AND next_try_at <= ").push(self.now()),
-            Wanted::One(id) => hold.push(" AND transaction_id = ").bind(id.as_str()),
-        };
-        let hold = hold
-            .push(" ORDER BY next_try_at LIMIT ")
-            .bind(limit)
-            .push(self.for_update_skipping())
-            .push(") RETURNING ")
+            .push(" WHERE transaction_id IN (SELECT transaction_id FROM found) RETURNING ")
             .push(COLUMNS)
             .push(", cancel_intended_at, ")
             .push(self.now())
@@ -59,9 +65,11 @@ impl SqlStore {
         id: TransactionId,
         token: &str,
     ) -> Result<bool, StoreError> {
-        let update = Statement::new("UPDATE ledger SET cancel_intended_at = COALESCE(cancel_intended_at, ")
-            .push(self.now())
-            .push(") WHERE resolution IN ('PENDING', 'MANUAL') AND ");
+        let update = Statement::new(
+            "UPDATE ledger SET cancels = cancels + 1, cancel_intended_at = COALESCE(cancel_intended_at, ",
+        )
+        .push(self.now())
+        .push(") WHERE resolution IN ('PENDING', 'MANUAL') AND ");
         Ok(self.write(self.held(update, id, token)).await? == 1)
     }
 
@@ -151,9 +159,17 @@ impl SqlStore {
             .push(" AND (resolver_lease_until IS NULL OR resolver_lease_until < ")
             .push(self.now())
             .push(")");
-        let unsent = if hand.state == Resolution::ConfirmedSuccess { " AND cancel_intended_at IS NULL" } else { "" };
+        // A success stands only when no net-cancel is on its way: none was sent, or each was answered that it can't be undone.
+        let update = if hand.state == Resolution::ConfirmedSuccess {
+            update
+                .push(" AND cancels = (SELECT COUNT(*) FROM resolution_step s WHERE s.transaction_id = ")
+                .bind(id.as_str())
+                .push(" AND s.asked = 'net-cancel' AND s.answered = 'cannot-undo')")
+        } else {
+            update
+        };
         let mut session = self.writing().await?;
-        if session.run(update.push(unsent)).await? != 1 {
+        if session.run(update).await? != 1 {
             session.roll_back().await?;
             return Ok(false);
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::{InstanceLease, JournalMark, StoreError};
+use super::super::{InstanceLease, JournalMark, Owner, StoreError};
 use super::claims::microseconds;
 use super::statement::Statement;
 use super::{Session, SqlStore};
@@ -37,13 +37,24 @@ impl SqlStore {
         Ok(marks)
     }
 
-    /// Moves a journal's checkpoint. `false` when the journal was retired.
+    /// Moves a journal's checkpoint. `false` when the journal was retired, or another life goes on with it.
     pub(super) async fn move_checkpoint(
         &self,
         session: &mut Session,
-        journal: [u8; 16],
+        owner: Owner,
         upto: Position,
     ) -> Result<bool, StoreError> {
+        let journal = owner.journal;
+        let look = Statement::new("SELECT incarnation FROM instance_lease WHERE instance = ")
+            .bind(owner.instance.letter().to_string())
+            .push(" AND journal_id = ")
+            .bind(&journal[..])
+            .push(self.for_share());
+        if let Some(mut cells) = session.first(look).await?
+            && cells.int()? != owner.incarnation
+        {
+            return Ok(false);
+        }
         let upsert = Statement::new("INSERT INTO journal_checkpoint (journal_id, segment, byte_offset) VALUES (")
             .bind(&journal[..])
             .and_bind(upto.segment)
@@ -59,7 +70,7 @@ impl SqlStore {
         &self,
         instance: Instance,
     ) -> Result<Option<InstanceLease>, StoreError> {
-        let select = Statement::new("SELECT owner, incarnation, journal_id, lease_until - ")
+        let select = Statement::new("SELECT owner, incarnation, mark, journal_id, lease_until - ")
             .push(self.now())
             .push(" FROM instance_lease WHERE instance = ")
             .bind(instance.letter().to_string());
@@ -67,6 +78,7 @@ impl SqlStore {
         Ok(Some(InstanceLease {
             owner: cells.number16()?,
             incarnation: cells.int()?,
+            mark: cells.bytes()?.try_into().unwrap_or_default(),
             journal: cells.bytes()?.try_into().unwrap_or_default(),
             left: Duration::from_micros(u64::try_from(cells.int()?).unwrap_or_default()),
         }))
@@ -80,11 +92,12 @@ impl SqlStore {
         seen: i64,
     ) -> Result<bool, StoreError> {
         let take = Statement::new(
-            "INSERT INTO instance_lease (instance, owner, incarnation, journal_id, lease_until) VALUES (",
+            "INSERT INTO instance_lease (instance, owner, incarnation, mark, journal_id, lease_until) VALUES (",
         )
         .bind(instance.letter().to_string())
         .and_bind(&lease.owner[..])
         .and_bind(lease.incarnation)
+        .and_bind(&lease.mark[..])
         .and_bind(&lease.journal[..])
         .push(", ")
         .push(self.now())
@@ -92,7 +105,7 @@ impl SqlStore {
         .bind(microseconds(lease.left))
         .push(
             ") ON CONFLICT (instance) DO UPDATE SET owner = EXCLUDED.owner, incarnation = EXCLUDED.incarnation, \
-             journal_id = EXCLUDED.journal_id, lease_until = EXCLUDED.lease_until \
+             mark = EXCLUDED.mark, journal_id = EXCLUDED.journal_id, lease_until = EXCLUDED.lease_until \
              WHERE instance_lease.incarnation = ",
         )
         .bind(seen)
@@ -112,6 +125,8 @@ impl SqlStore {
             .push(self.now())
             .push(" + ")
             .bind(microseconds(lease.left))
+            .push(", mark = ")
+            .bind(&lease.mark[..])
             .push(" WHERE instance = ")
             .bind(instance.letter().to_string())
             .push(" AND incarnation = ")
@@ -134,6 +149,8 @@ impl SqlStore {
                 .push(") ON CONFLICT (journal_id) DO UPDATE SET retired_at = EXCLUDED.retired_at");
         session.run(fence).await?;
         let nobody = Statement::new("UPDATE instance_lease SET incarnation = incarnation + 1, journal_id = ")
+            .bind(Vec::new())
+            .push(", mark = ")
             .bind(Vec::new())
             .push(", lease_until = 0 WHERE journal_id = ")
             .bind(&journal[..]);

@@ -2,7 +2,7 @@
 //! so memory does not grow with the day.
 
 use super::super::StoreError;
-use super::super::run::{Class, Difference, HostLine, LedgerLine, Run, Tally};
+use super::super::run::{Class, Difference, Horizon, HostLine, LedgerLine, Run, Tally};
 use super::statement::Statement;
 use super::{Cells, SqlStore};
 use crate::ledger::id::TransactionId;
@@ -12,31 +12,50 @@ const RUN: &str = "SELECT run_id, business_day, institution, state, started_at, 
      mismatch, ledger_only, core_only, duplicate, in_doubt FROM reconciliation_run";
 
 impl SqlStore {
-    pub(in crate::ledger::store) async fn read_clock(&self) -> Result<i64, StoreError> {
-        let select = Statement::new("SELECT ").push(self.now());
-        self.reading().await?.first(select).await?.ok_or(StoreError::Malformed)?.int()
+    pub(in crate::ledger::store) async fn horizon(&self) -> Result<Horizon, StoreError> {
+        let select = Statement::new("SELECT COALESCE(MAX(seq), 0), ").push(self.now()).push(" FROM ledger");
+        let mut cells = self.reading().await?.first(select).await?.ok_or(StoreError::Malformed)?;
+        Ok(Horizon { seq: cells.int()?, now: cells.int()? })
     }
 
-    /// Begins a run and returns when it began, by the store's clock.
+    /// Begins a run; with `once` only if the day has none that did not fail. Runs whose gateway went away are called failed.
     pub(in crate::ledger::store) async fn begin_run(
         &self,
         run: &str,
         day: &str,
         institution: &str,
-    ) -> Result<i64, StoreError> {
+        once: bool,
+    ) -> Result<bool, StoreError> {
+        let orphans = Statement::new(
+            "UPDATE reconciliation_run SET state = 'FAILED', detail = 'its gateway went away', ended_at = ",
+        )
+        .push(self.now())
+        .push(" WHERE state = 'RUNNING' AND started_at < ")
+        .push(self.now())
+        .push(" - 21600000000");
         let insert = Statement::new(
-            "INSERT INTO reconciliation_run (run_id, business_day, institution, state, started_at) VALUES (",
+            "INSERT INTO reconciliation_run (run_id, business_day, institution, state, started_at) SELECT ",
         )
         .bind(run)
         .and_bind(day)
         .and_bind(institution)
         .push(", 'RUNNING', ")
-        .push(self.now())
-        .push(") RETURNING started_at");
+        .push(self.now());
+        let insert = if once {
+            insert
+                .push(" WHERE NOT EXISTS (SELECT 1 FROM reconciliation_run WHERE state <> 'FAILED' AND business_day = ")
+                .bind(day)
+                .push(" AND institution = ")
+                .bind(institution)
+                .push(")")
+        } else {
+            insert
+        };
         let mut session = self.writing().await?;
-        let started = session.first(insert).await?.ok_or(StoreError::Malformed)?.int()?;
+        session.run(orphans).await?;
+        let begun = session.run(insert).await? == 1;
         session.commit().await?;
-        Ok(started)
+        Ok(begun)
     }
 
     /// Stages lines of the host's list.
@@ -86,7 +105,7 @@ impl SqlStore {
         limit: u32,
     ) -> Result<Vec<LedgerLine>, StoreError> {
         let select = Statement::new(
-            "SELECT transaction_id, status, resolution, amount, COALESCE(resolved_at, responded_at) FROM ledger \
+            "SELECT transaction_id, status, resolution, amount, seq, resolved_at FROM ledger \
              WHERE kind = 'mutation' AND business_day = ",
         )
         .bind(day)
@@ -104,7 +123,8 @@ impl SqlStore {
                 status: Status::by_name(&cells.text()?).ok_or_else(malformed)?,
                 resolution: Resolution::by_name(&cells.text()?).ok_or_else(malformed)?,
                 amount: cells.maybe_int()?,
-                settled_at: cells.int()?,
+                seq: cells.int()?,
+                resolved_at: cells.maybe_int()?,
             })
         };
         found.into_iter().map(line).collect()
@@ -181,8 +201,26 @@ impl SqlStore {
             .bind(run);
         let mut session = self.writing().await?;
         session.run(update).await?;
-        session.run(Statement::new("DELETE FROM reconciliation_line WHERE run_id = ").bind(run)).await?;
-        session.commit().await
+        if failed.is_some() {
+            // What a half run found is no finding.
+            session.run(Statement::new("DELETE FROM reconciliation_difference WHERE run_id = ").bind(run)).await?;
+        }
+        session.commit().await?;
+        self.drop_lines().await
+    }
+
+    /// Deletes the staged lists of runs that have ended, a part at a time: others write as well.
+    async fn drop_lines(&self) -> Result<(), StoreError> {
+        loop {
+            let ended = Statement::new(
+                "DELETE FROM reconciliation_line WHERE (run_id, transaction_id, position) IN (SELECT l.run_id, \
+                 l.transaction_id, l.position FROM reconciliation_line l JOIN reconciliation_run r ON r.run_id = l.run_id \
+                 WHERE r.state <> 'RUNNING' LIMIT 20000)",
+            );
+            if self.write(ended).await? == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// Runs, newest first.

@@ -1,10 +1,9 @@
 //! Rows as SQL: the columns, their way in and their way out, and what is shipped with them.
 
-use super::super::{Filter, Resolved, Shipment, StoreError, StoredRow};
+use super::super::{Filter, Resolved, Shipment, Shipper, StoreError, StoredRow};
 use super::statement::Statement;
 use super::{Cells, Session, SqlStore};
 use crate::ledger::id::TransactionId;
-use crate::ledger::journal::Position;
 use crate::ledger::row::{Attempt, Closing, Facts, Outcome, Proof, Resolution, ResolveAs, Row, Status};
 use crate::routes::Kind;
 
@@ -29,12 +28,13 @@ impl SqlStore {
     pub(in crate::ledger::store) async fn ship(
         &self,
         outcomes: &[Outcome],
-        journal: [u8; 16],
-        upto: Position,
+        shipper: Shipper,
     ) -> Result<Shipment, StoreError> {
         let mut session = self.writing().await?;
         self.lock_order_of_rows(&mut session).await?;
-        if !self.move_checkpoint(&mut session, journal, upto).await? {
+        if let Shipper::Journal(owner, upto) = shipper
+            && !self.move_checkpoint(&mut session, owner, upto).await?
+        {
             session.roll_back().await?;
             return Err(StoreError::Fenced);
         }

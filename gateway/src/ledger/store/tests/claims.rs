@@ -11,8 +11,13 @@ fn letter(letter: &str) -> Instance {
 /// Takes a letter for a life with this journal.
 async fn owner(store: &Store, name: &str, journal: u8) -> Owner {
     let seen = store.lease_of(letter(name)).await.unwrap().map_or(0, |lease| lease.incarnation);
-    let lease =
-        InstanceLease { owner: [journal; 16], incarnation: seen + 1, journal: [journal; 16], left: Duration::ZERO };
+    let lease = InstanceLease {
+        owner: [journal; 16],
+        incarnation: seen + 1,
+        mark: [9; 16],
+        journal: [journal; 16],
+        left: Duration::ZERO,
+    };
     assert!(store.take_lease(letter(name), &lease, seen).await.unwrap(), "{store:?}");
     lease.owner_of(letter(name))
 }
@@ -88,7 +93,7 @@ async fn shipping_an_outcome_ends_its_claim_or_frees_its_key() {
             outcome(&group[2], Status::Failed, Some(Proof::P1)),
             outcome(&group[3], Status::Unknown, None),
         ];
-        store.ship(&ended, owner.journal, at(1, 9)).await.unwrap();
+        store.ship(&ended, Shipper::Journal(owner, at(1, 9))).await.unwrap();
         let success = taken(&store, owner, &claim("s", 9, LONG)).await;
         assert_eq!(success.clone().repeat(&[7; 32]), Repeat::Same(id(1), ended[0].answer.clone().unwrap()));
         assert_eq!(success.repeat(&[8; 32]), Repeat::Reused, "{store:?}");
@@ -108,7 +113,7 @@ async fn a_released_key_runs_anew_and_an_ended_one_is_not_released() {
         let owner = owner(&store, "U", 1).await;
         let group = [claim("a", 1, LONG), claim("b", 3, LONG)];
         store.claim(owner, &group).await.unwrap();
-        store.ship(&[outcome(&group[1], Status::Success, None)], owner.journal, at(1, 9)).await.unwrap();
+        store.ship(&[outcome(&group[1], Status::Success, None)], Shipper::Journal(owner, at(1, 9))).await.unwrap();
         store.release(owner, &[id(1), id(3)]).await.unwrap();
         assert_eq!(claim_one(&store, owner, &claim("a", 5, LONG)).await, Claimed::Ours, "{store:?}");
         assert_eq!(taken(&store, owner, &claim("b", 7, LONG)).await.id, id(3), "{store:?}");
@@ -125,12 +130,12 @@ async fn a_claim_of_another_journal_is_abandoned_when_its_lease_is_over_and_its_
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!(store.abandon_overdue(gone).await.unwrap(), 0, "not by itself: {store:?}");
         assert_eq!(store.abandon_overdue(other).await.unwrap(), 1, "{store:?}");
-        let abandoned = store.abandoned(None, 9).await.unwrap();
+        let abandoned = store.abandoned(Of::Everybody, 9).await.unwrap();
         assert_eq!(abandoned.iter().map(|facts| facts.id).collect::<Vec<_>>(), [id(1)], "{store:?}");
-        assert!(store.abandoned(Some(id(3)), 9).await.unwrap().is_empty());
+        assert!(store.abandoned(Of::Transaction(id(3)), 9).await.unwrap().is_empty());
         assert_eq!(taken(&store, other, &claim("s", 5, LONG)).await.repeat(&[7; 32]), Repeat::InDoubt(id(1)));
         assert_eq!(taken(&store, other, &claim("l", 5, LONG)).await.repeat(&[7; 32]), Repeat::InProgress);
-        store.ship(&[outcome(&short, Status::Success, None)], gone.journal, at(1, 9)).await.unwrap();
+        store.ship(&[outcome(&short, Status::Success, None)], Shipper::Journal(gone, at(1, 9))).await.unwrap();
         let ended = taken(&store, other, &claim("s", 5, LONG)).await.repeat(&[7; 32]);
         assert!(matches!(ended, Repeat::Same(..)), "{store:?}: {ended:?}");
         assert_eq!(store.abandon_journal(gone.journal).await.unwrap(), 1, "{store:?}");
@@ -147,6 +152,30 @@ async fn another_life_fences_the_one_before_it() {
         let refused = store.claim(before, &[claim("k", 1, LONG)]).await;
         assert!(matches!(refused, Err(StoreError::Fenced)), "{store:?}: {refused:?}");
         assert_eq!(claim_one(&store, now, &claim("k", 3, LONG)).await, Claimed::Ours, "{store:?}");
+        // The same journal goes on in another life: what the old one says of it is not heard any more.
+        let shipped = store.ship(&[], Shipper::Journal(before, at(9, 9))).await;
+        assert!(matches!(shipped, Err(StoreError::Fenced)), "{store:?}: {shipped:?}");
+        store.ship(&[], Shipper::Journal(now, at(1, 9))).await.unwrap();
+        assert_eq!(store.journal_marks().await.unwrap()[&now.journal].shipped, at(1, 9), "{store:?}");
+        // One that is set aside says what it knows and moves no checkpoint.
+        store.ship(&outcomes(&[row(9, Status::Success)]), Shipper::SetAside).await.unwrap();
+        assert_eq!(store.journal_marks().await.unwrap()[&now.journal].shipped, at(1, 9), "{store:?}");
+        assert!(store.row(id(9)).await.unwrap().is_some(), "{store:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_proof_that_contradicts_frees_no_key() {
+    let (_grounds, stores) = stores().await;
+    for store in stores {
+        let owner = owner(&store, "U", 1).await;
+        let one = claim("k", 1, LONG);
+        claim_one(&store, owner, &one).await;
+        store.ship(&[outcome(&one, Status::Success, None)], Shipper::Journal(owner, at(1, 1))).await.unwrap();
+        let contradicts = outcome(&one, Status::Failed, Some(Proof::P0));
+        let shipment = store.ship(&[contradicts], Shipper::Journal(owner, at(1, 2))).await.unwrap();
+        assert_eq!(shipment.parked, 1, "{store:?}");
+        assert_eq!(taken(&store, owner, &claim("k", 3, LONG)).await.id, id(1), "{store:?}");
     }
 }
 
@@ -154,8 +183,13 @@ async fn another_life_fences_the_one_before_it() {
 async fn a_letter_belongs_to_its_owner_until_the_lease_is_over() {
     let (_grounds, stores) = stores().await;
     for store in stores {
-        let lease =
-            |owner, incarnation, left| InstanceLease { owner: [owner; 16], incarnation, journal: [owner; 16], left };
+        let lease = |owner, incarnation, left| InstanceLease {
+            owner: [owner; 16],
+            incarnation,
+            mark: [owner; 16],
+            journal: [owner; 16],
+            left,
+        };
         let take = async |lease, seen| store.take_lease(letter("U"), &lease, seen).await.unwrap();
         assert!(take(lease(1, 1, LONG), 0).await, "{store:?}");
         assert!(!take(lease(2, 2, LONG), 1).await, "another folder waits: {store:?}");
@@ -180,7 +214,7 @@ async fn a_retired_journal_can_do_nothing_more_and_its_claims_become_doubts_that
         claim_one(&store, gone, &one).await;
         assert_eq!(store.retire(gone.journal).await.unwrap(), 1, "{store:?}");
         assert_eq!(store.retire(gone.journal).await.unwrap(), 0, "again changes nothing: {store:?}");
-        let shipped = store.ship(&[outcome(&one, Status::Success, None)], gone.journal, at(1, 9)).await;
+        let shipped = store.ship(&[outcome(&one, Status::Success, None)], Shipper::Journal(gone, at(1, 9))).await;
         assert!(matches!(shipped, Err(StoreError::Fenced)), "{store:?}: {shipped:?}");
         let claimed = store.claim(gone, &[claim("x", 3, LONG)]).await;
         assert!(matches!(claimed, Err(StoreError::Fenced)), "{store:?}: {claimed:?}");
@@ -201,13 +235,13 @@ async fn keys_expire_and_never_while_their_transaction_is_in_doubt() {
         let group = [claim("s", 1, LONG), claim("u", 3, LONG), claim("r", 5, LONG)];
         store.claim(owner, &group).await.unwrap();
         let ended = [outcome(&group[0], Status::Success, None), outcome(&group[1], Status::Unknown, None)];
-        store.ship(&ended, owner.journal, at(1, 9)).await.unwrap();
+        store.ship(&ended, Shipper::Journal(owner, at(1, 9))).await.unwrap();
         assert_eq!(store.purge_claims(LONG).await.unwrap(), 0, "{store:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
         let keep = Duration::from_millis(10);
         assert_eq!(store.purge_claims(keep).await.unwrap(), 1, "one has ended, one is in doubt, one runs: {store:?}");
         // Once it is resolved its time begins anew.
-        let held = store.hold_doubts(&Wanted::Due, "t", LONG, 9).await.unwrap();
+        let held = store.hold_doubts(&Wanted::Due(&routes()), "t", LONG, 9).await.unwrap();
         assert_eq!(held.len(), 1, "{store:?}");
         assert!(store.intend_cancel(id(3), "t").await.unwrap());
         let verdict = Verdict::ByCancel(Resolution::Canceled);

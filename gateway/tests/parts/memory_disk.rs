@@ -6,7 +6,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::ledger::journal::{Disk, SegmentFile};
+use super::{Disk, SegmentFile};
 
 /// A disk in memory. What is written is in the cache; what is synced is durable.
 #[derive(Debug, Default)]
@@ -44,12 +44,14 @@ impl MemoryDisk {
         }
     }
 
+    #[allow(dead_code, reason = "not every test that includes this file spoils disks")]
     pub(super) fn edit_last(&self, edit: impl FnOnce(&mut Vec<u8>)) {
         let files = self.files.lock().unwrap();
         let mut cache = files.values().next_back().unwrap().cache.lock().unwrap();
         edit(&mut cache);
     }
 
+    #[allow(dead_code, reason = "not every test that includes this file spoils disks")]
     pub(super) fn copy(&self) -> Arc<Self> {
         let copy = Self::default();
         for (number, file) in &*self.files.lock().unwrap() {
