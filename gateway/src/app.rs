@@ -38,8 +38,8 @@ use crate::resilience::Institution;
 use crate::resolve::{Reconciler, Resolver};
 use crate::telemetry::Telemetry;
 use crate::transaction::Transactions;
-pub use parts::open_store;
-use parts::{lock_folder, make_institutions};
+use parts::{lock_folder, make_institutions, make_resolving};
+pub use parts::{open_store, reconciler};
 
 /// Makes the dial of an institution, from its name and address.
 pub type DialBy = Box<dyn Fn(&str, &str) -> Arc<dyn Dial> + Send>;
@@ -147,21 +147,7 @@ impl App {
             claim_keep: config.claim_keep,
         };
         let institutions = Arc::new(make_institutions(&config, &dial, &clock, &telemetry));
-        let resolver = Resolver::new(
-            store.clone(),
-            Arc::clone(&institutions),
-            &config.routes,
-            config.resolver,
-            (clock.clone(), Arc::clone(&telemetry)),
-        );
-        let resolver = Arc::new(resolver);
-        let reconciler = Reconciler::new(
-            store.clone(),
-            Arc::clone(&resolver),
-            Arc::clone(&institutions),
-            config.settled_by(),
-            clock.clone(),
-        );
+        let (resolver, reconciler) = make_resolving(&config, &store, &institutions, &clock, &telemetry);
         let ledger = Ledger::open(disk, store, settings, clock.clone(), &telemetry).await?;
         let by_name = institutions.iter().map(|(name, one)| (name.clone(), Arc::clone(one))).collect();
         let transactions = Transactions::new(Arc::clone(&ledger), by_name, config.admission_max, clock.clone());
@@ -175,7 +161,7 @@ impl App {
             telemetry,
             keys,
             resolver,
-            reconciler: Arc::new(reconciler),
+            reconciler,
             _lock: None,
         })
     }

@@ -2,6 +2,7 @@
 
 mod demo;
 mod message;
+mod store;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -53,6 +54,12 @@ enum Command {
     /// API keys.
     #[command(subcommand)]
     Keys(Keys),
+    /// The ledger's store.
+    #[command(subcommand)]
+    Ledger(store::Ledger),
+    /// Compares a day in the ledger with the host's list.
+    #[command(subcommand)]
+    Reconcile(store::Reconcile),
     /// Reads a message from standard input, as hex or raw bytes, and shows its fields.
     Decode(message::Decode),
     /// Reads JSON from standard input and writes the message.
@@ -87,6 +94,8 @@ pub fn main() -> ExitCode {
         Command::Serve { config } => run(serve(config)),
         Command::Check { config } => check(&config),
         Command::Keys(Keys::New { client, role }) => new_key(&client, role),
+        Command::Ledger(command) => run(store::ledger(command)),
+        Command::Reconcile(command) => run(store::reconcile(command)),
         Command::Decode(arguments) => message::decode(&arguments),
         Command::Encode(arguments) => message::encode(&arguments),
     }

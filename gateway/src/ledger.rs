@@ -43,10 +43,10 @@ pub use search_key::search_key;
 pub(crate) use search_key::sync_folder_of;
 pub use store::{
     ByHand, Claim, ClaimKey, Claimed, Class, Delivery, Difference, Doubt, Filter, Gate, Horizon, HostLine, LedgerLine,
-    MemoryStore, Owner, Passage, Progress, Repeat, Resolved, Run, Shipment, SqlStore, Step, StepEnd, Store, StoreError,
-    StoredRow, Taken, Tally, Verdict, Wanted,
+    MemoryStore, Of, Owner, Passage, Progress, Repeat, Resolved, Run, Shipment, SqlStore, Step, StepEnd, Store,
+    StoreError, StoredRow, Taken, Tally, Verdict, Wanted,
 };
-use store::{InstanceLease, JournalMark, Of};
+use store::{InstanceLease, JournalMark};
 
 /// The ledger's rules.
 #[derive(Debug, Clone)]

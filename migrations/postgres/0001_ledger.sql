@@ -72,10 +72,12 @@ CREATE TABLE journal_checkpoint (
     retired_at  BIGINT
 );
 
--- The next block of transaction ids for each instance letter.
-CREATE TABLE id_block (
-    instance   TEXT    NOT NULL PRIMARY KEY,
-    next_block BIGINT  NOT NULL
+-- Blocks of ids that were taken, drawn at random: a store that is restored from an older copy, which does not know the last of
+-- them, draws others.
+CREATE TABLE id_block_taken (
+    instance TEXT    NOT NULL,
+    block    BIGINT  NOT NULL,
+    PRIMARY KEY (instance, block)
 );
 
 CREATE TABLE resolution_step (

@@ -34,6 +34,21 @@ CREATE INDEX resolution_step_of ON resolution_step (transaction_id, step_seq);
 
 ALTER TABLE journal_checkpoint ADD COLUMN retired_at INTEGER;
 
+-- Blocks of ids that were taken, drawn at random: a store that is restored from an older copy, which does not know the last of
+-- them, draws others. Those of a time when they were taken in a row are entered as far back as they may reach.
+CREATE TABLE id_block_taken (
+    instance TEXT    NOT NULL,
+    block    INTEGER NOT NULL,
+    PRIMARY KEY (instance, block)
+) STRICT, WITHOUT ROWID;
+
+WITH RECURSIVE back (instance, block, n) AS (
+    SELECT instance, (next_block + 1679615) % 1679616, 1 FROM id_block
+    UNION ALL SELECT instance, (block + 1679615) % 1679616, n + 1 FROM back WHERE n < 10000
+)
+INSERT INTO id_block_taken SELECT instance, block FROM back;
+DROP TABLE id_block;
+
 CREATE TABLE instance_lease (
     instance    TEXT    NOT NULL PRIMARY KEY,
     owner       BLOB    NOT NULL,

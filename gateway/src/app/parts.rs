@@ -10,9 +10,13 @@ use crate::breaker::Breaker;
 use crate::clock::Clock;
 use crate::config::{Config, InstitutionConfig, StoreConfig};
 use crate::ledger::{OpenError, Store};
-use crate::pool::Pool;
+use crate::pool::{Pool, TcpDial};
 use crate::resilience::Institution;
+use crate::resolve::{Reconciler, Resolver};
 use crate::telemetry::Telemetry;
+
+/// Institutions by name.
+type Institutions = Arc<BTreeMap<String, Arc<Institution>>>;
 
 pub(super) fn make_institutions(
     config: &Config,
@@ -34,6 +38,39 @@ pub(super) fn make_institutions(
         (name.clone(), Arc::new(institution))
     };
     config.institutions.iter().map(make).collect()
+}
+
+pub(super) fn make_resolving(
+    config: &Config,
+    store: &Store,
+    institutions: &Institutions,
+    clock: &Clock,
+    telemetry: &Arc<Telemetry>,
+) -> (Arc<Resolver>, Arc<Reconciler>) {
+    let own = (clock.clone(), Arc::clone(telemetry));
+    let resolver =
+        Arc::new(Resolver::new(store.clone(), Arc::clone(institutions), &config.routes, config.resolver, own));
+    let reconciler = Reconciler::new(
+        store.clone(),
+        Arc::clone(&resolver),
+        Arc::clone(institutions),
+        config.settled_by(),
+        clock.clone(),
+    );
+    (resolver, Arc::new(reconciler))
+}
+
+/// What reconciles, without a gateway: it needs the store and the hosts, and no journal.
+///
+/// # Errors
+/// [`StartError`].
+pub async fn reconciler(config: &Config) -> Result<(Arc<Reconciler>, Store), StartError> {
+    let store = open_store(config).await?;
+    let (clock, telemetry) = (Clock::system()?, Arc::new(Telemetry::new()));
+    let dial: DialBy = Box::new(|_, address| Arc::new(TcpDial { address: address.to_owned() }));
+    let institutions = Arc::new(make_institutions(config, &dial, &clock, &telemetry));
+    let (_, reconciler) = make_resolving(config, &store, &institutions, &clock, &telemetry);
+    Ok((reconciler, store))
 }
 
 /// Opens the store that the configuration names.

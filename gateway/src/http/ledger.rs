@@ -18,7 +18,7 @@ use super::reply;
 use super::submit::{BodyLimits, read_body};
 use crate::failure::Failure;
 use crate::filters::auth::{Caller, Role};
-use crate::ledger::{Attempt, Filter, Ledger, Resolution, Row, Status, StoredRow, TransactionId};
+use crate::ledger::{Attempt, Filter, Ledger, Resolution, Row, Status, Step, StoredRow, TransactionId};
 
 /// What the handlers need.
 #[derive(Debug, Clone)]
@@ -178,6 +178,14 @@ fn item(stored: &StoredRow, whole: bool, role: Role) -> Item<'_> {
         attempt_log: whole.then_some(&closing.attempts),
         resolution_steps: None,
     }
+}
+
+/// A row with everything that is known of it, as an auditor sees it.
+#[must_use]
+pub fn item_json(stored: &StoredRow, steps: &[Step]) -> serde_json::Value {
+    let mut item = item(stored, true, Role::Auditor);
+    item.resolution_steps = Some(steps.iter().map(super::resolution::step).collect());
+    json!(item)
 }
 
 fn caller_of(head: &Parts) -> Result<&Arc<Caller>, Failure> {

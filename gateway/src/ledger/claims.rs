@@ -38,6 +38,15 @@ pub enum ClaimResult {
 pub(super) struct Claims {
     queue: mpsc::Sender<Order>,
     known: Mutex<Known>,
+    outage: Mutex<Outage>,
+}
+
+/// While the store is down one claim at a time finds out whether it still is; the others are refused at once. Waiting, they would
+/// hold admission places, and inquiries would feel an outage that does not concern them.
+#[derive(Debug, Default)]
+struct Outage {
+    is_down: bool,
+    is_probed: bool,
 }
 
 /// What the desk is asked to do.
@@ -93,11 +102,30 @@ impl Drop for Claiming<'_> {
 impl Claims {
     pub(super) fn new() -> (Self, mpsc::Receiver<Order>) {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-        (Self { queue, known: Mutex::default() }, waiting)
+        (Self { queue, known: Mutex::default(), outage: Mutex::default() }, waiting)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outage(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the store is worth asking: it is up, or this claim is the one that finds out.
+    fn may_ask(&self) -> bool {
+        let mut outage = self.outage();
+        let may = !outage.is_down || !outage.is_probed;
+        outage.is_probed = outage.is_down;
+        may
+    }
+
+    /// What the last commit has shown; `None` when there was nothing to commit.
+    fn has_shown(&self, is_down: Option<bool>) {
+        let mut outage = self.outage();
+        outage.is_probed = false;
+        outage.is_down = is_down.unwrap_or(outage.is_down);
     }
 
     /// Notes a claim that is about to be made, unless the key is in our hands already.
@@ -142,6 +170,9 @@ impl Ledger {
             return self.repeat_here(&alive, &fingerprint);
         }
         let mut claiming = Claiming(Some((&self.claims, id)));
+        if !self.claims.may_ask() {
+            return ClaimResult::Unavailable;
+        }
         let (answer, answered) = oneshot::channel();
         if self.claims.queue.try_send(Order::Claim(Box::new(Waiting { claim, answer }))).is_err() {
             return ClaimResult::Unavailable;
@@ -203,7 +234,8 @@ impl Ledger {
                     Order::Flush(done) => flushes.push(done),
                 }
             }
-            commit(&self.store, self.owner, &mut group, &self.fenced).await;
+            let shown = commit(&self.store, self.owner, &mut group, &self.fenced).await;
+            self.claims.has_shown(shown);
             for done in flushes {
                 done.send(()).unwrap_or_else(|()| tracing::trace!("whoever waited for the claims has given up"));
             }
@@ -268,10 +300,10 @@ impl Ledger {
     }
 }
 
-/// Commits one group and answers everybody in it.
-async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &CancellationToken) {
+/// Commits one group and answers everybody in it. Whether the store turned out to be down, if it was asked.
+async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &CancellationToken) -> Option<bool> {
     if group.is_empty() {
-        return;
+        return None;
     }
     let claims: Vec<Claim> = group.iter().map(|waiting| waiting.claim.clone()).collect();
     match store.claim(owner, &claims).await {
@@ -280,12 +312,14 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
                 // Whoever is gone is found by the sweep.
                 drop(waiting.answer.send(Ok(claimed)));
             }
+            Some(false)
         }
         Err(error) if error.is_contention() => {
             // It certainly did not happen: one by one, while somebody still waits.
             for waiting in group.drain(..) {
                 one_by_one(store, owner, waiting).await;
             }
+            Some(false)
         }
         Err(error) => {
             if matches!(error, StoreError::Fenced) {
@@ -293,6 +327,7 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
             }
             tracing::warn!(store = store.name(), claims = group.len(), "the store does not take idempotency claims");
             group.clear();
+            Some(true)
         }
     }
 }

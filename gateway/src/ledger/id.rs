@@ -1,8 +1,9 @@
 //! Transaction ids: `GWMN`, the instance's letter, the business date, a serial of nine base-36 digits.
 //!
 //! The serial comes from blocks of 36⁵ that are rows of the ledger store: one is taken at the start and the next in the
-//! background when half is used. It never restarts and the date is information only, so no clock, midnight or restart
-//! can repeat an id.
+//! background when half is used. Each is drawn at random among those never taken, so that also a store that is lost or restored
+//! from an older copy draws others, but for one chance in some 10⁶ a block. The date is information only: no clock, midnight
+//! or restart can repeat an id.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};

@@ -42,6 +42,9 @@ pub enum StoreError {
     /// Others were in the way; it certainly did not happen.
     #[error("the ledger store is busy")]
     Contended,
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes")]
+    NoRandomness,
     /// Switched off by a test.
     #[error("the ledger store is switched off")]
     Down,
@@ -200,7 +203,7 @@ macro_rules! forward {
 }
 
 forward! {
-    /// Takes the next block of ids of an instance; the first one is drawn at random.
+    /// Takes a block of ids for an instance, drawn at random among those that were never taken.
     take_block(&self, instance: Instance) -> u64;
     /// How far each journal has been shipped, and which were retired.
     journal_marks(&self) -> HashMap<[u8; 16], JournalMark>;

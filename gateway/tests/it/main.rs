@@ -19,6 +19,8 @@ mod kill;
 mod ledger_routes;
 mod planted;
 mod pool;
+#[path = "../parts/postgres.rs"]
+mod postgres;
 mod process;
 mod reconciliation;
 mod resolution;
@@ -26,3 +28,4 @@ mod scripted_host;
 mod secrets;
 mod seams;
 mod taxonomy;
+mod two_gateways;

@@ -27,8 +27,7 @@ pub(crate) fn write_config(folder: &Path, simulator: &Simulator, settings: &str)
     }
     let data = folder.join("data").display().to_string();
     let plain = format!("[server]\nlisten = \"127.0.0.1:0\"\n{settings}\n[ledger]\ndata = \"{data}\"\n");
-    // Appended by tests that want it.
-    let resolver = if settings.contains("# resolver on") { "" } else { "[resolver]\nenabled = false\n" };
+    let resolver = "[resolver]\nenabled = false\n";
     let limits = "[client_limit]\nburst = 1000000\nrate = 1000000\n[log]\nlevel = \"trace\"\n";
     let path = folder.join("gwanmun.toml");
     std::fs::write(&path, format!("{plain}{resolver}{limits}{text}")).unwrap();
@@ -38,6 +37,11 @@ pub(crate) fn write_config(folder: &Path, simulator: &Simulator, settings: &str)
 impl Process {
     /// Starts a gateway on a free port and waits until it says where it serves.
     pub(crate) async fn start(config: &Path) -> Self {
+        Self::start_with(config, &[]).await
+    }
+
+    /// The same, with settings as environment variables without their prefix.
+    pub(crate) async fn start_with(config: &Path, settings: &[(&str, &str)]) -> Self {
         std::fs::create_dir_all(log_folder()).unwrap();
         let log = log_folder().join(format!("process-{}-{}.log", std::process::id(), fastrand::u64(..)));
         let child = Command::new(env!("CARGO_BIN_EXE_gwanmun"))
@@ -45,6 +49,7 @@ impl Process {
             .arg(config)
             .env("GWANMUN_SERVER__LISTEN", "127.0.0.1:0")
             .env("GWANMUN_LOG__FORMAT", "json")
+            .envs(settings.iter().map(|(name, value)| (format!("GWANMUN_{name}"), *value)))
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
             .spawn()

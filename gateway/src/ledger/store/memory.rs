@@ -5,7 +5,7 @@ mod claims;
 mod doubts;
 mod runs;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ struct Tables {
     by_id: BTreeMap<TransactionId, usize>,
     parked: Vec<Row>,
     marks: HashMap<[u8; 16], JournalMark>,
-    blocks: HashMap<char, u64>,
+    blocks: HashSet<(char, u64)>,
     leases: HashMap<char, InstanceLease>,
     leases_until: HashMap<char, i64>,
     claims: BTreeMap<ClaimKey, ClaimRow>,
@@ -178,10 +178,12 @@ impl MemoryStore {
 
     pub(super) fn take_block(&self, instance: Instance) -> Result<u64, StoreError> {
         let mut tables = self.tables();
-        let next = tables.blocks.entry(instance.letter()).or_insert_with(|| fastrand::u64(..BLOCKS));
-        let block = *next;
-        *next = (block + 1) % BLOCKS;
-        Ok(block)
+        loop {
+            let block = fastrand::u64(..BLOCKS);
+            if tables.blocks.insert((instance.letter(), block)) {
+                return Ok(block);
+            }
+        }
     }
 
     pub(super) fn journal_marks(&self) -> Result<HashMap<[u8; 16], JournalMark>, StoreError> {

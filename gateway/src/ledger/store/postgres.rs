@@ -27,7 +27,7 @@ impl Store {
             .options([("statement_timeout", "10s"), ("idle_in_transaction_session_timeout", "30s")]);
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
-            .acquire_timeout(Duration::from_secs(5))
+            .acquire_timeout(Duration::from_millis(500))
             .connect_with(options)
             .await?;
         refuse_less_than_durable(&pool).await?;

@@ -185,8 +185,8 @@ async fn blocks_of_one_letter_never_repeat_and_letters_are_independent() {
         for _ in 0..50 {
             blocks.push(store.take_block(u).await.unwrap());
         }
-        let wanted: Vec<_> = (0..50).map(|step| (blocks[0] + step) % crate::ledger::id::BLOCKS).collect();
-        assert_eq!(blocks, wanted, "{store:?}");
+        let different: std::collections::HashSet<_> = blocks.iter().collect();
+        assert_eq!(different.len(), 50, "{store:?}");
         store.take_block(v).await.unwrap();
     }
 }

@@ -12,18 +12,18 @@ use crate::ledger::journal::Position;
 
 impl SqlStore {
     pub(in crate::ledger::store) async fn take_block(&self, instance: Instance) -> Result<u64, StoreError> {
-        let first = fastrand::u64(..BLOCKS);
-        let take = Statement::new("INSERT INTO id_block (instance, next_block) VALUES (")
-            .bind(instance.letter().to_string())
-            .and_bind((first + 1) % BLOCKS)
-            .push(") ON CONFLICT (instance) DO UPDATE SET next_block = (id_block.next_block + 1) % ")
-            .bind(BLOCKS)
-            .push(" RETURNING next_block");
-        let mut session = self.writing().await?;
-        let taken = session.first(take).await?;
-        let next = taken.ok_or(StoreError::Malformed)?.unsigned()?;
-        session.commit().await?;
-        Ok((next + BLOCKS - 1) % BLOCKS)
+        loop {
+            let mut bytes = [0; 8];
+            getrandom::fill(&mut bytes).map_err(|_| StoreError::NoRandomness)?;
+            let block = u64::from_le_bytes(bytes) % BLOCKS;
+            let take = Statement::new("INSERT INTO id_block_taken (instance, block) VALUES (")
+                .bind(instance.letter().to_string())
+                .and_bind(block)
+                .push(") ON CONFLICT DO NOTHING");
+            if self.write(take).await? == 1 {
+                return Ok(block);
+            }
+        }
     }
 
     pub(in crate::ledger::store) async fn journal_marks(&self) -> Result<HashMap<[u8; 16], JournalMark>, StoreError> {
