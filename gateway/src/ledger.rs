@@ -43,8 +43,8 @@ pub use search_key::search_key;
 pub(crate) use search_key::sync_folder_of;
 pub use store::{
     ByHand, Claim, ClaimKey, Claimed, Class, Delivery, Difference, Doubt, Filter, Gate, Horizon, HostLine, LedgerLine,
-    MemoryStore, Of, Owner, Passage, Progress, Repeat, Resolved, Run, Shipment, SqlStore, Step, StepEnd, Store,
-    StoreError, StoredRow, Taken, Tally, Verdict, Wanted,
+    MemoryStore, Of, Owner, Passage, Progress, Repeat, Resolved, Run, Shipment, Shipper, SqlStore, Step, StepEnd,
+    Store, StoreError, StoredRow, Taken, Tally, Verdict, Wanted,
 };
 use store::{InstanceLease, JournalMark};
 

@@ -126,6 +126,16 @@ impl Bank {
         (code, left)
     }
 
+    /// Books a transfer as if it had come over the wire, for tests that need a day of them.
+    pub fn book(&mut self, id: &str, from: &str, to: &str, amount: i64) {
+        self.transfer(id, from, to, amount);
+    }
+
+    /// Lists a processed transfer once more, as a bank whose settlement list is wrong.
+    pub fn list_again(&mut self, id: &str) {
+        self.processed.entry(day_of(id).to_owned()).or_default().push(id.to_owned());
+    }
+
     /// Undoes an original once, or makes sure that it will never be applied. Returns the cancel result:
     /// `01` cancelled, `02` nothing to undo, `03` cannot be undone because the payee has spent it.
     pub(crate) fn net_cancel(&mut self, id: &str) -> &'static str {

@@ -74,6 +74,11 @@ impl Host {
         look(&lock(&self.bank))
     }
 
+    /// Changes the books, for tests that need a day of transfers or a bank that is wrong.
+    pub fn change_bank(&self, change: impl FnOnce(&mut Bank)) {
+        change(&mut lock(&self.bank));
+    }
+
     /// What was counted so far.
     #[must_use]
     pub fn counters(&self) -> Counters {

@@ -108,7 +108,7 @@ impl TestGateway {
         Self::serve(app, simulator, data).await
     }
 
-    async fn serve(app: App, simulator: Simulator, data: tempfile::TempDir) -> Self {
+    pub(crate) async fn serve(app: App, simulator: Simulator, data: tempfile::TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
