@@ -6,12 +6,13 @@
 
 mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::clock::Clock;
+use crate::lock::{Mutex, MutexGuard};
 use state::Machine;
 pub use state::{Settings, State};
 
@@ -145,7 +146,73 @@ impl Drop for Permit {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, interleave))]
+mod interleavings {
+    use super::*;
+
+    fn settings(failures: u32) -> Settings {
+        Settings {
+            failures,
+            // Over at once, and never: so time decides nothing here.
+            open: Duration::ZERO,
+            open_max: Duration::ZERO,
+            probes_max: 1,
+            probe_timeout: Duration::from_secs(1_000_000),
+        }
+    }
+
+    fn half_open(clock: &Clock) -> Arc<Breaker> {
+        let breaker = Breaker::new(settings(1), clock.clone());
+        breaker.admit().unwrap().settle(Outcome::Failure);
+        breaker
+    }
+
+    #[test]
+    fn however_threads_meet_one_probe_gets_through() {
+        // Made outside: a model's threads have small stacks.
+        let clock = Clock::system().unwrap();
+        loom::model(move || {
+            let breaker = half_open(&clock);
+            let other = Arc::clone(&breaker);
+            let meeting = loom::thread::spawn(move || other.admit().ok());
+            let here = breaker.admit().ok();
+            let there = meeting.join().unwrap();
+            assert!(here.is_some() != there.is_some(), "exactly one");
+        });
+    }
+
+    #[test]
+    fn a_result_from_before_an_opening_changes_nothing_whenever_it_comes() {
+        // Made outside: a model's threads have small stacks.
+        let clock = Clock::system().unwrap();
+        loom::model(move || {
+            let breaker = Breaker::new(settings(1), clock.clone());
+            let (old, opening) = (breaker.admit().unwrap(), breaker.admit().unwrap());
+            let late = loom::thread::spawn(move || old.settle(Outcome::Success));
+            opening.settle(Outcome::Failure);
+            late.join().unwrap();
+            assert_eq!(breaker.stats().opened_total, 1, "a success never closes what a failure opens");
+        });
+    }
+
+    #[test]
+    fn a_probes_place_is_free_again_whether_it_is_settled_or_dropped() {
+        // Made outside: a model's threads have small stacks.
+        let clock = Clock::system().unwrap();
+        loom::model(move || {
+            let breaker = half_open(&clock);
+            let probe = breaker.admit().unwrap();
+            let other = Arc::clone(&breaker);
+            let meeting = loom::thread::spawn(move || drop(other.admit()));
+            drop(probe);
+            meeting.join().unwrap();
+            assert_eq!(breaker.stats().probes_in_flight, 0);
+            assert!(breaker.admit().is_ok());
+        });
+    }
+}
+
+#[cfg(all(test, not(interleave)))]
 mod tests {
     use super::*;
 

@@ -16,4 +16,5 @@ pub mod breaker;
 pub mod ledger;
 pub mod routes;
 pub mod telemetry;
+mod lock;
 pub mod clock;

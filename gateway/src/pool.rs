@@ -6,9 +6,10 @@
 
 mod dial;
 mod exchange;
+mod idle;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use codec::Framing;
@@ -17,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::clock::{Clock, Deadline, Instant};
 pub use dial::{Dial, Dialing, TcpDial, Wire};
 pub use exchange::{Connection, ExchangeError, Exchanged};
+use idle::{IdleLines, Taken};
 
 /// The rules of one pool.
 #[derive(Debug, Clone, Copy)]
@@ -74,9 +76,7 @@ pub(crate) struct Shared {
     settings: Settings,
     clock: Clock,
     places: Arc<Semaphore>,
-    idle: Mutex<Vec<Idle>>,
-    /// Raised to make every older idle connection unusable.
-    epoch: AtomicU64,
+    idle: IdleLines,
     counts: Counts,
 }
 
@@ -103,12 +103,6 @@ pub(crate) struct Line {
     retire_at: Instant,
 }
 
-#[derive(Debug)]
-struct Idle {
-    line: Line,
-    since: Instant,
-}
-
 impl Pool {
     /// An empty pool.
     #[must_use]
@@ -120,8 +114,7 @@ impl Pool {
             settings,
             clock,
             places,
-            idle: Mutex::default(),
-            epoch: AtomicU64::new(0),
+            idle: IdleLines::new(settings.idle_ttl),
             counts: Counts::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -157,13 +150,12 @@ impl Pool {
     pub fn stats(&self) -> Stats {
         let Shared { settings, places, idle, counts, .. } = &*self.shared;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let idle = idle.lock().unwrap_or_else(PoisonError::into_inner).len();
         let active = settings.connections_max.saturating_sub(places.available_permits());
         let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Stats {
             max: wide(settings.connections_max),
             active: wide(active),
-            idle: wide(idle),
+            idle: wide(idle.len()),
             waiting: read(&counts.waiting),
             created: read(&counts.created),
             reused: read(&counts.reused),
@@ -176,9 +168,7 @@ impl Pool {
     /// Closes idle connections that are past their limits. Called now and then; lending checks by itself.
     pub fn sweep(&self) {
         let shared = &self.shared;
-        let now = shared.clock.now();
-        let expired: Vec<_> = shared.idle().extract_if(.., |idle| shared.is_expired(idle, now)).collect();
-        for _ in &expired {
+        for _ in 0..shared.idle.sweep(shared.clock.now()) {
             raise(&shared.counts.expired);
             raise(&shared.counts.destroyed);
         }
@@ -211,43 +201,21 @@ impl Shared {
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_expired(&self, idle: &Idle, now: Instant) -> bool {
-        now >= idle.since + self.settings.idle_ttl
-            || now >= idle.line.retire_at
-            || idle.line.epoch != self.epoch.load(Ordering::Acquire)
-    }
-
-    /// The last idle connection that is young enough and silent. A silent one has neither ended nor anything to say:
-    /// a byte on an idle line is somebody's late reply and never ours.
     fn take_idle(&self, now: Instant) -> Option<Line> {
-        loop {
-            let idle = self.idle().pop()?;
-            if self.is_expired(&idle, now) {
-                raise(&self.counts.expired);
-            } else if idle.line.wire.is_silent() {
-                return Some(idle.line);
-            }
-            raise(&self.counts.destroyed);
-        }
+        let Taken { line, expired, ended } = self.idle.take(now);
+        self.counts.expired.fetch_add(expired, Ordering::Relaxed);
+        self.counts.destroyed.fetch_add(expired + ended, Ordering::Relaxed);
+        line
     }
 
     fn put_idle(&self, line: Line) {
-        let now = self.clock.now();
-        if line.epoch == self.epoch.load(Ordering::Acquire) && now < line.retire_at && !self.places.is_closed() {
-            self.idle().push(Idle { line, since: now });
-        } else {
+        if self.places.is_closed() || !self.idle.put(line, self.clock.now()) {
             raise(&self.counts.destroyed);
         }
     }
 
     fn flush(&self) {
-        self.epoch.fetch_add(1, Ordering::AcqRel);
-        let flushed = std::mem::take(&mut *self.idle());
-        for _ in &flushed {
+        for _ in 0..self.idle.flush() {
             raise(&self.counts.destroyed);
         }
     }
@@ -261,7 +229,7 @@ async fn connect(
     give: oneshot::Sender<Result<Connection, LendError>>,
 ) {
     let Settings { connect_timeout, life_max, .. } = shared.settings;
-    let epoch = shared.epoch.load(Ordering::Acquire);
+    let epoch = shared.idle.epoch();
     match tokio::time::timeout(connect_timeout, shared.dial.dial()).await {
         Ok(Ok(wire)) => {
             raise(&shared.counts.created);

@@ -31,6 +31,7 @@ pub(super) struct MemoryFile {
 
 impl MemoryDisk {
     /// Power loss: of each page that differs from its durable content, `keep` decides whether it got to the disk.
+    #[allow(dead_code, reason = "not every test that includes this file cuts the power")]
     pub(super) fn lose_power(&self, mut keep: impl FnMut() -> bool) {
         for file in self.files.lock().unwrap().values() {
             let (mut cache, mut durable) = (file.cache.lock().unwrap(), file.durable.lock().unwrap());
