@@ -146,7 +146,8 @@ impl Drop for Permit {
     }
 }
 
-#[cfg(all(test, interleave))]
+#[cfg(test)]
+#[cfg(interleave)]
 mod interleavings {
     use super::*;
 
@@ -212,7 +213,8 @@ mod interleavings {
     }
 }
 
-#[cfg(all(test, not(interleave)))]
+#[cfg(test)]
+#[cfg(not(interleave))]
 mod tests {
     use super::*;
 

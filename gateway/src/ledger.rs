@@ -11,6 +11,7 @@ mod instance;
 mod journal;
 mod metrics;
 mod row;
+mod recovering;
 mod search_key;
 mod shipper;
 mod stale;
@@ -38,15 +39,16 @@ pub use journal::{
     Settings as JournalSettings,
 };
 use metrics::Metrics;
+use recovering::recover;
 pub use row::{Answer, Attempt, Closing, DUPLICATE_ID, Facts, Outcome, Proof, Resolution, ResolveAs, Row, Status};
 pub use search_key::search_key;
 pub(crate) use search_key::sync_folder_of;
+use store::InstanceLease;
 pub use store::{
     ByHand, Claim, ClaimKey, Claimed, Class, Delivery, Difference, Doubt, Filter, Gate, Horizon, HostLine, LedgerLine,
     MemoryStore, Of, Owner, Passage, Progress, Repeat, Resolved, Run, Shipment, Shipper, SqlStore, Step, StepEnd,
     Store, StoreError, StoredRow, Taken, Tally, Verdict, Wanted,
 };
-use store::{InstanceLease, JournalMark};
 
 /// The ledger's rules.
 #[derive(Debug, Clone)]
@@ -176,22 +178,6 @@ impl Ledger {
     fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         let task = AbortOnDropHandle::new(tokio::spawn(task));
         self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(task);
-    }
-
-    /// An intent without an outcome: nobody knows what the host did.
-    async fn close_open(&self, open: Vec<Facts>) -> Result<(), JournalError> {
-        let count = open.len();
-        let mut last = None;
-        for facts in open {
-            let row = Row::in_doubt(facts, "recovered", self.clock.wall().as_microsecond());
-            self.metrics.closed(&row, Duration::ZERO);
-            last = Some(self.journal.append_outcome(&Outcome::of(row))?);
-        }
-        if let Some(last) = last {
-            self.journal.durable(last).await?;
-            tracing::warn!(transactions = count, "closed as UNKNOWN what an earlier run left open");
-        }
-        Ok(())
     }
 
     async fn run_block_refill(self: Arc<Self>) {
@@ -333,18 +319,5 @@ impl Ledger {
     }
 }
 
-/// Recovers the journal, and says what the store knows of it.
-async fn recover(
-    store: &Store,
-    disk: &Arc<dyn Disk>,
-    settings: JournalSettings,
-) -> Result<(Recovered, JournalMark), OpenError> {
-    let marks = store.journal_marks().await?;
-    let mut mark = JournalMark::default();
-    let new_id = uuid::Uuid::now_v7().into_bytes();
-    let recovered = Journal::recover(Arc::clone(disk), settings, new_id, |journal| {
-        mark = marks.get(&journal).copied().unwrap_or_default();
-        mark.shipped
-    })?;
-    Ok((recovered, mark))
-}
+#[cfg(test)]
+mod tests;

@@ -95,7 +95,8 @@ impl IdleLines {
     }
 }
 
-#[cfg(all(test, interleave))]
+#[cfg(test)]
+#[cfg(interleave)]
 mod interleavings {
     use std::io;
     use std::pin::Pin;

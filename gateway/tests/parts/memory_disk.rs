@@ -10,18 +10,18 @@ use super::{Disk, SegmentFile};
 
 /// A disk in memory. What is written is in the cache; what is synced is durable.
 #[derive(Debug, Default)]
-pub(super) struct MemoryDisk {
-    pub(super) files: Mutex<BTreeMap<u64, Arc<MemoryFile>>>,
+pub(crate) struct MemoryDisk {
+    pub(crate) files: Mutex<BTreeMap<u64, Arc<MemoryFile>>>,
     note: Mutex<Option<Vec<u8>>>,
-    pub(super) full: AtomicBool,
-    pub(super) sync_fails: Arc<AtomicU64>,
+    pub(crate) full: AtomicBool,
+    pub(crate) sync_fails: Arc<AtomicU64>,
     /// The most bytes that one read asked for.
-    pub(super) longest_read: Arc<AtomicU64>,
+    pub(crate) longest_read: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct MemoryFile {
-    pub(super) cache: Mutex<Vec<u8>>,
+pub(crate) struct MemoryFile {
+    pub(crate) cache: Mutex<Vec<u8>>,
     durable: Mutex<Vec<u8>>,
     /// Pages that a failed sync left in the cache and marked clean: no later sync writes them, unless they are written anew.
     forgotten: Mutex<BTreeSet<usize>>,
@@ -32,7 +32,7 @@ pub(super) struct MemoryFile {
 impl MemoryDisk {
     /// Power loss: of each page that differs from its durable content, `keep` decides whether it got to the disk.
     #[allow(dead_code, reason = "not every test that includes this file cuts the power")]
-    pub(super) fn lose_power(&self, mut keep: impl FnMut() -> bool) {
+    pub(crate) fn lose_power(&self, mut keep: impl FnMut() -> bool) {
         for file in self.files.lock().unwrap().values() {
             let (mut cache, mut durable) = (file.cache.lock().unwrap(), file.durable.lock().unwrap());
             durable.resize(cache.len(), 0);
@@ -46,14 +46,14 @@ impl MemoryDisk {
     }
 
     #[allow(dead_code, reason = "not every test that includes this file spoils disks")]
-    pub(super) fn edit_last(&self, edit: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn edit_last(&self, edit: impl FnOnce(&mut Vec<u8>)) {
         let files = self.files.lock().unwrap();
         let mut cache = files.values().next_back().unwrap().cache.lock().unwrap();
         edit(&mut cache);
     }
 
     #[allow(dead_code, reason = "not every test that includes this file spoils disks")]
-    pub(super) fn copy(&self) -> Arc<Self> {
+    pub(crate) fn copy(&self) -> Arc<Self> {
         let copy = Self::default();
         for (number, file) in &*self.files.lock().unwrap() {
             let bytes = file.cache.lock().unwrap().clone();

@@ -1,7 +1,7 @@
 //! The journal on a disk that forgets what was not synced, tears, fills up and fails.
 
 #[path = "../../../tests/parts/memory_disk.rs"]
-mod memory_disk;
+pub(crate) mod memory_disk;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
