@@ -117,7 +117,7 @@ impl App {
         let store = open_store(&config).await?;
         let key_file = data.join("search.key");
         let search_key = match &config.search_key {
-            Some(key) => key.clone(),
+            Some(key) => key.reveal().as_bytes().to_vec(),
             None => search_key(&key_file).map_err(|error| at(&key_file, error))?,
         };
         let seams = Seams {

@@ -59,7 +59,7 @@ pub struct Config {
     /// When yesterday is reconciled, if at all.
     pub reconcile_at: Option<Daily>,
     /// Key of the account hash, if it is given.
-    pub search_key: Option<Vec<u8>>,
+    pub search_key: Option<Hidden>,
     /// Rate limit of each client.
     pub client_limit: Quota,
     /// How log lines look.
@@ -99,13 +99,31 @@ pub struct InstitutionConfig {
     place: String,
 }
 
+/// A secret that is wiped after use and never shown, not even by a debug print of the whole configuration.
+#[derive(Clone)]
+pub struct Hidden(Zeroizing<String>);
+
+impl Hidden {
+    /// The secret itself.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
 /// Where the ledger's rows go.
 #[derive(Debug, Clone)]
 pub enum StoreConfig {
     /// A file in the data folder.
     Sqlite,
     /// A server, by its URL.
-    Postgres(Zeroizing<String>),
+    Postgres(Hidden),
 }
 
 /// The process's environment, as far as it is ours. A variable of ours that is not UTF-8 is kept with a value that no
@@ -197,8 +215,8 @@ fn read_rest(
     }
     let store = read_store(&mut ledger);
     let (instance_lease, claim_keep) = (ledger.time("instance_lease"), ledger.time("idempotency_keep"));
-    let search_key = ledger.maybe("search_key").map(String::into_bytes);
-    if search_key.as_ref().is_some_and(|key| key.len() < 32) {
+    let search_key = ledger.maybe("search_key").map(|key| Hidden(Zeroizing::new(key)));
+    if search_key.as_ref().is_some_and(|key| key.reveal().len() < 32) {
         ledger.refuse("search_key", "`search_key` must have at least 32 characters");
     }
     let mut limit = document.section("client_limit");
@@ -256,7 +274,7 @@ fn read_edge(server: &mut Reader<'_>) -> edge::Limits {
 
 fn read_store(ledger: &mut Reader<'_>) -> StoreConfig {
     match (ledger.text("store").as_str(), ledger.maybe("postgres_url")) {
-        ("postgres", Some(url)) => StoreConfig::Postgres(Zeroizing::new(url)),
+        ("postgres", Some(url)) => StoreConfig::Postgres(Hidden(Zeroizing::new(url))),
         ("postgres", None) => {
             ledger.refuse("store", "with `store = \"postgres\"` a `postgres_url` is required");
             StoreConfig::Sqlite

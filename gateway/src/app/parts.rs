@@ -80,7 +80,7 @@ pub async fn reconciler(config: &Config) -> Result<(Arc<Reconciler>, Store), Sta
 pub async fn open_store(config: &Config) -> Result<Store, StartError> {
     let opened = match &config.store {
         StoreConfig::Sqlite => Store::sqlite(&config.data.join("ledger.sqlite")).await,
-        StoreConfig::Postgres(url) => Store::postgres(url).await,
+        StoreConfig::Postgres(url) => Store::postgres(url.reveal()).await,
     };
     Ok(opened.map_err(OpenError::Store)?)
 }

@@ -281,3 +281,16 @@ async fn a_journal_that_is_corrupt_refuses_the_start_and_says_where() {
     assert_eq!(start.status.code(), Some(69));
     assert!(err(&start).contains("journal segment 1 is corrupt at byte 4096"), "{}", err(&start));
 }
+
+#[test]
+fn a_debug_print_of_a_configuration_shows_no_secret() {
+    let text = format!(
+        "[ledger]\nstore = \"postgres\"\npostgres_url = \"postgres://u:planted-password@h/d\"\nsearch_key = \"{}\"\n{}",
+        "planted-search-key".repeat(2),
+        crate::harness::config_text()
+    );
+    let config = gwanmun::config::Config::from_text("t", &text, std::path::Path::new("."), &[]).unwrap();
+    let shown = format!("{config:?}");
+    assert!(!shown.contains("planted-password") && !shown.contains("planted-search"), "a secret is shown");
+    assert!(!shown.contains(&format!("{:?}", b"planted-search")[1..20]), "a secret is shown as bytes");
+}

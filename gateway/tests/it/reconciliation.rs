@@ -113,3 +113,15 @@ async fn a_list_that_the_host_refuses_is_no_empty_list() {
     let run = reconcile(&gateway, &id[5..13]).await;
     assert_eq!((&run["state"], run["differences"].as_array().unwrap().len()), (&"FAILED".into(), 0), "{run}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn yesterday_is_reconciled_once_a_day_when_that_is_asked_for() {
+    // Midnight has come on any day.
+    let gateway = TestGateway::start(&[("RECONCILIATION__DAILY_AT", "00:00")]).await;
+    let runs = async || gateway.get("/api/reconciliation/runs", AUDITOR).await["items"].as_array().unwrap().clone();
+    eventually("a run is done", async || runs().await.first().is_some_and(|run| run["state"] == "DONE")).await;
+    let day = gateway.call(&transfer("k", "1", 5)).await.transaction_id()[5..13].to_owned();
+    let run = &runs().await[0];
+    assert!(run["date"].as_str().unwrap() < day.as_str(), "{run}");
+    assert_eq!(runs().await.len(), 1);
+}
