@@ -223,7 +223,8 @@ async fn run((ledger, clock, force): RunsOn, prepared: Prepared) -> Result<Compl
         let answer = render(id, elapsed(), &Err(fault.clone()));
         return Ok(Completed { id, said: Said::Ran(answer, Some(fault)) });
     }
-    if unsent && route.kind == Kind::Mutation {
+    // Not recorded, not released: a start will find the intent alone and call it in doubt.
+    if unsent && closed.is_ok() && route.kind == Kind::Mutation {
         ledger.release(id, deadline.remaining(clock.now()).clamp(RELEASE_MIN, RELEASE_MAX)).await;
     }
     Ok(Completed { id, said: Said::Ran(answer, result.err()) })

@@ -1,7 +1,7 @@
 //! The bank behind its ports: takes requests off connections, carries out faults, counts. One request is outstanding per
 //! connection. Where it listens is `server`'s.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,6 +47,8 @@ pub struct Host {
     bank: Mutex<Bank>,
     dice: Mutex<Dice>,
     counters: Mutex<Counters>,
+    /// How often each transfer's id arrived in a frame.
+    transfers: Mutex<HashMap<Vec<u8>, u32>>,
     close_idle: watch::Sender<u64>,
 }
 
@@ -65,6 +67,7 @@ impl Host {
             bank: Mutex::default(),
             dice: Mutex::new(Dice::new(faults, delay)),
             counters: Mutex::default(),
+            transfers: Mutex::default(),
             close_idle: watch::Sender::new(0),
         }))
     }
@@ -146,6 +149,15 @@ impl Host {
         let kind = frame.get(..4).filter(|kind| kind.iter().all(u8::is_ascii_digit));
         let kind = kind.and_then(|kind| std::str::from_utf8(kind).ok()).unwrap_or("malformed");
         *lock(&self.counters).requests.entry(kind.to_owned()).or_default() += 1;
+        if let ("0600", Some(id)) = (kind, frame.get(4..26)) {
+            *lock(&self.transfers).entry(id.to_vec()).or_default() += 1;
+        }
+    }
+
+    /// How many frames with this transfer's id arrived, whatever became of them.
+    #[must_use]
+    pub fn transfer_frames(&self, id: &str) -> u32 {
+        lock(&self.transfers).get(id.as_bytes()).copied().unwrap_or_default()
     }
 
     async fn handle<S: AsyncRead + AsyncWrite + Unpin>(

@@ -43,6 +43,9 @@ pub(crate) struct Seen {
     pub(crate) inquiries: Vec<Told>,
 }
 
+/// The deadline of every route, and 50 ms; a timer rounds up to a millisecond.
+const LONGEST: Duration = Duration::from_millis(2_052);
+
 const CALLERS: u64 = 5;
 const CALLS: u64 = 7;
 
@@ -63,6 +66,31 @@ pub(crate) async fn call_for_a_while(world: &Arc<World>) {
         });
     }
     callers.join_all().await;
+}
+
+/// A healthy bank is asked again by every gateway in bounded time: its circuits are closed.
+pub(crate) async fn every_circuit_closes(world: &Arc<World>) {
+    for (nth, seat) in world.seats.iter().enumerate() {
+        for (path, institution) in [("balance", "core-banking"), ("exchange-rate", "core-transfer")] {
+            let body = if path == "balance" { r#"{"accountNo":"77"}"# } else { r#"{"currency":"USD"}"# };
+            let mut last = None;
+            for _ in 0..60 {
+                let Some(running) = seat.running() else { break };
+                let request = Request::post(format!("/api/gateway/{path}"))
+                    .header("x-api-key", KEYS[0].2)
+                    .header("content-type", "application/json")
+                    .body(Body::from(body))
+                    .unwrap();
+                last = Some(running.router.clone().oneshot(request).await.unwrap().status().as_u16());
+                if last == Some(200) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            let good = last == Some(200) || seat.running().is_none();
+            assert!(good, "seed {}: {institution} of seat {nth} is not asked again: {last:?}", world.seed);
+        }
+    }
 }
 
 /// Asks for one more time what became of each transfer.
@@ -92,8 +120,14 @@ pub(crate) async fn repeat_every_key(world: &Arc<World>) {
 }
 
 async fn inquire(world: &World) {
-    let body = format!(r#"{{"accountNo":"{}"}}"#, 1 + world.roll(4));
+    // One that no money moves on, so that its balance tells whose answer this is.
+    let account = (1_000 + world.roll(500)).to_string();
+    let body = format!(r#"{{"accountNo":"{account}"}}"#);
     if let Some(told) = post(world, "/api/gateway/balance", KEYS[0].2, None, &body, None).await {
+        if told.status == 200 {
+            let balance = mock_core_banking::opening_balance(&account);
+            assert_eq!(told.json()["data"]["balance"].as_i64(), balance, "seed {}: another one's reply", world.seed);
+        }
         world.seen.lock().unwrap().inquiries.push(told);
     }
 }
@@ -159,11 +193,18 @@ async fn post(
                     None => std::future::pending().await,
                 }
             };
+            let began = world.store_clock.now();
+            let answered = async {
+                let response = running.router.clone().oneshot(request).await.unwrap();
+                let took = world.store_clock.now() - began;
+                assert!(took <= LONGEST, "seed {}: an answer took {took:?}", world.seed);
+                read(response).await
+            };
             tokio::select! {
                 biased;
                 () = running.life.dead.cancelled() => None,
                 () = leave => None,
-                response = running.router.clone().oneshot(request) => Some(read(response.unwrap()).await),
+                told = answered => Some(told),
             }
         }
     };

@@ -18,12 +18,33 @@ use gwanmun::ledger::{Disk, SegmentFile};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+thread_local! {
+    /// Panics on this thread, also those that a task of the gateway's keeps to itself.
+    static PANICS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts panics beside what happens to them anyway.
+fn count_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICS.set(PANICS.get() + 1);
+            before(info);
+        }));
+    });
+}
+
 /// Runs one seed. What it says tells one run from another.
 fn run(seed: u64, telling: bool) -> world::Totals {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     // The production code's own dice: jitter, first blocks.
     fastrand::seed(seed);
-    runtime.block_on(world::live(seed, telling))
+    count_panics();
+    PANICS.set(0);
+    let totals = runtime.block_on(world::live(seed, telling));
+    assert_eq!(PANICS.get(), 0, "seed {seed}: something panicked inside");
+    totals
 }
 
 fn number(name: &str) -> Option<u64> {

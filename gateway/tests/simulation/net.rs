@@ -48,8 +48,8 @@ impl Dial for SimDial {
             let (near, far) = tokio::io::duplex(4_096);
             let (host, port) = (Arc::clone(&self.host), self.port);
             tokio::spawn(async move { host.serve(far, port).await });
-            // Some lines break at their third write, say, after some bytes of it.
-            let breaks_at = (breaks < troubles.breaks).then_some((breaks % 4, usize::try_from(breaks % 60).unwrap()));
+            // Some lines break at their third write, say, after some bytes of it, or after all of them.
+            let breaks_at = (breaks < troubles.breaks).then_some((breaks % 4, usize::try_from(breaks % 200).unwrap()));
             let wire = SimWire {
                 life: Arc::clone(&self.life),
                 stream: Mutex::new(near),
