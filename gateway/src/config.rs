@@ -274,13 +274,29 @@ fn read_edge(server: &mut Reader<'_>) -> edge::Limits {
 
 fn read_store(ledger: &mut Reader<'_>) -> StoreConfig {
     match (ledger.text("store").as_str(), ledger.maybe("postgres_url")) {
-        ("postgres", Some(url)) => StoreConfig::Postgres(Hidden(Zeroizing::new(url))),
+        ("postgres", Some(url)) => {
+            if !has_known_parameters(&url) {
+                // The driver would write what it does not know into the log.
+                ledger.refuse("postgres_url", "`postgres_url` has a parameter that is not known");
+            }
+            StoreConfig::Postgres(Hidden(Zeroizing::new(url)))
+        }
         ("postgres", None) => {
             ledger.refuse("store", "with `store = \"postgres\"` a `postgres_url` is required");
             StoreConfig::Sqlite
         }
         _ => StoreConfig::Sqlite,
     }
+}
+
+fn has_known_parameters(url: &str) -> bool {
+    const KNOWN: [&str; 10] =
+        ["sslmode", "host", "hostaddr", "port", "dbname", "user", "password", "application_name", "options", ""];
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    query.split('&').all(|pair| {
+        let name = pair.split('=').next().unwrap_or_default();
+        KNOWN.contains(&name) || name.starts_with("options[")
+    })
 }
 
 fn read_resolver(section: &mut Reader<'_>) -> resolve::Settings {

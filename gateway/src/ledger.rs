@@ -108,6 +108,8 @@ pub struct Ledger {
     /// Rung when a row in doubt got into the store.
     doubted: Notify,
     tasks: std::sync::Mutex<Vec<AbortOnDropHandle<()>>>,
+    /// Renews the lease.
+    keeping: std::sync::Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Ledger {
@@ -139,7 +141,7 @@ impl Ledger {
         };
         let journal = recovered.journal;
         let lease = settings.instance_lease;
-        let instance_lease = instance::take(&store, &*disk, settings.instance, found, journal.id(), lease).await?;
+        let instance_lease = instance::take(&store, &disk, settings.instance, found, journal.id(), lease).await?;
         let ids = IdSource::new(settings.instance);
         ids.add(store.take_block(settings.instance).await?);
         // A key of any length is allowed, so this can't fail.
@@ -161,13 +163,23 @@ impl Ledger {
             fenced: CancellationToken::new(),
             doubted: Notify::new(),
             tasks: std::sync::Mutex::default(),
+            keeping: std::sync::Mutex::default(),
         });
         let (fenced, store) = (ledger.fenced.clone(), ledger.store.clone());
         ledger.run(Arc::clone(&ledger.journal).run_syncer());
         ledger.run(Arc::clone(&ledger).run_shipper());
         ledger.run(Arc::clone(&ledger).run_block_refill());
-        ledger.run(Arc::clone(&ledger).run_claims(waiting));
-        ledger.run(instance::keep(store, Arc::clone(&ledger.disk), settings.instance, instance_lease, fenced));
+        let claiming = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&ledger).run_claims(waiting)));
+        let failed = ledger.journal.failed().clone();
+        ledger.run(async move {
+            // Should the task itself die, no key could ever be claimed again: the process must stop.
+            if claiming.await.is_err_and(|error| error.is_panic()) {
+                failed.cancel();
+            }
+        });
+        let keeping = instance::keep(store, Arc::clone(&ledger.disk), settings.instance, instance_lease, fenced);
+        *ledger.keeping.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Some(AbortOnDropHandle::new(tokio::spawn(keeping)));
         ledger.close_open(recovered.open).await?;
         // Claims that an earlier life made and had not begun to write down.
         ledger.sweep(recovered.cut, u32::MAX / 2).await?;
@@ -304,15 +316,19 @@ impl Ledger {
 
     /// Makes everything durable, ships what can be shipped within `limit`, and stops the tasks.
     pub async fn close(&self, limit: Duration) {
-        if !matches!(tokio::time::timeout(limit / 3, self.finish_claims()).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(limit / 4, self.finish_claims()).await, Ok(Ok(()))) {
             tracing::debug!("some idempotency claims are left to the next start");
         }
-        if !self.catch_up(limit).await {
+        if !self.catch_up(limit / 2).await {
             tracing::warn!("not everything is shipped; the next start goes on from the journal");
         }
+        // Whoever renews the lease must be gone before it is given up.
+        if let Some(keeping) = self.keeping.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+            keeping.abort();
+        }
         let instance = self.ids.instance();
-        let leaving = instance::leave(&self.store, &*self.disk, instance, self.instance_lease);
-        if tokio::time::timeout(limit.min(Duration::from_secs(1)), leaving).await.is_err() {
+        let leaving = instance::leave(&self.store, &self.disk, instance, self.instance_lease);
+        if tokio::time::timeout(limit / 4, leaving).await.is_err() {
             tracing::debug!("the store did not take our leave");
         }
         self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();

@@ -88,6 +88,11 @@ async fn retire(journal: &str, config: &std::path::Path) -> Result<ExitCode, Exi
         return Err(complain(EXIT_CONFIG, "a journal's number has 32 hex digits"));
     }
     let store = store_of(config).await?;
+    let failed = |error: crate::ledger::StoreError| complain(EXIT_START, &error.to_string());
+    let shipped = store.journal_marks().await.map_err(failed)?.contains_key(&number);
+    if !shipped && store.open_claims(number, 1).await.map_err(failed)?.is_empty() {
+        return Err(complain(EXIT_DATA, "the store knows no such journal"));
+    }
     match store.retire(number).await {
         Ok(claims) => print(&format!("journal {journal} is retired; {claims} claim(s) of it are in doubt now")),
         Err(error) => Err(complain(EXIT_START, &error.to_string())),

@@ -1,27 +1,27 @@
 //! The desk for idempotency keys: what runs here, what has ended here and is not shipped yet, and one task that commits
 //! claims in groups. A sweep each second closes what a late commit left behind and gives up on what other gateways lost.
 
-use std::collections::{HashMap, HashSet};
+mod sweep;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::Ledger;
 use super::id::TransactionId;
-use super::row::{Outcome, Row, Status};
+use super::row::{Outcome, Status};
 use super::store::{Claim, ClaimKey, Claimed, Owner, Progress, Repeat, Store, StoreError};
-use super::{JournalError, Ledger, OpenError, Room};
 use crate::clock::Deadline;
 
 /// Claims that one commit takes.
 const GROUP_MAX: usize = 128;
 /// Claims that wait for their commit.
 const QUEUE_MAX: usize = 4_096;
-/// Between two sweeps.
-const SWEEP: Duration = Duration::from_secs(1);
-/// Claims that one sweep looks at.
-const SWEEP_MAX: u32 = 1_000;
+/// A commit that takes longer is an outage until it has ended.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(super) struct Claims {
     queue: mpsc::Sender<Order>,
     known: Mutex<Known>,
     outage: Mutex<Outage>,
+    /// One sweep at a time: two would both close the same claim.
+    sweeping: tokio::sync::Mutex<()>,
 }
 
 /// While the store is down one claim at a time finds out whether it still is; the others are refused at once. Waiting, they would
@@ -102,7 +104,9 @@ impl Drop for Claiming<'_> {
 impl Claims {
     pub(super) fn new() -> (Self, mpsc::Receiver<Order>) {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-        (Self { queue, known: Mutex::default(), outage: Mutex::default() }, waiting)
+        let claims =
+            Self { queue, known: Mutex::default(), outage: Mutex::default(), sweeping: tokio::sync::Mutex::default() };
+        (claims, waiting)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -234,69 +238,20 @@ impl Ledger {
                     Order::Flush(done) => flushes.push(done),
                 }
             }
-            let shown = commit(&self.store, self.owner, &mut group, &self.fenced).await;
+            let mut committing = std::pin::pin!(commit(&self.store, self.owner, &mut group, &self.fenced));
+            let shown = match tokio::time::timeout(SLOW, committing.as_mut()).await {
+                Ok(shown) => shown,
+                Err(_elapsed) => {
+                    // It hangs: nobody else shall wait for it.
+                    self.claims.outage().is_down = true;
+                    committing.await
+                }
+            };
             self.claims.has_shown(shown);
             for done in flushes {
                 done.send(()).unwrap_or_else(|()| tracing::trace!("whoever waited for the claims has given up"));
             }
         }
-    }
-
-    /// Sweeps for ever.
-    pub(super) async fn run_sweep(self: Arc<Self>) {
-        let mut round: u64 = 0;
-        loop {
-            tokio::time::sleep(SWEEP).await;
-            if self.sweep(false, SWEEP_MAX).await.is_err() || self.store.abandon_overdue(self.owner).await.is_err() {
-                tracing::debug!("the sweep of idempotency claims did not get through");
-                continue;
-            }
-            if round.is_multiple_of(60) && self.store.purge_claims(self.claim_keep).await.is_err() {
-                tracing::debug!("old idempotency claims were not purged");
-            }
-            round += 1;
-        }
-    }
-
-    /// Closes claims of this journal that nothing here knows of: their commit came after everybody had given up, so nothing
-    /// was sent. When recovery had to cut the journal's tail, even that is not certain.
-    pub(super) async fn sweep(&self, cut: bool, limit: u32) -> Result<(), OpenError> {
-        let mut lost = self.store.open_claims(self.owner.journal, limit).await?;
-        lost.retain(|facts| !self.claims.is_known(facts.id) && !self.journal.knows(facts.id));
-        if lost.is_empty() {
-            return Ok(());
-        }
-        // One that was shipped since the list was read is not open any more.
-        let open: HashSet<TransactionId> =
-            self.store.open_claims(self.owner.journal, limit).await?.iter().map(|facts| facts.id).collect();
-        lost.retain(|facts| open.contains(&facts.id));
-        for facts in lost {
-            let now = self.clock.wall().as_microsecond();
-            let row =
-                if cut { Row::in_doubt(facts, "recovered", now) } else { Row::never_sent(facts, "unclaimed", now) };
-            let _room = self.room_for_one().await?;
-            self.metrics.closed(&row, Duration::ZERO);
-            self.journal.append_outcome(&Outcome::of(row))?;
-        }
-        Ok(())
-    }
-
-    async fn room_for_one(&self) -> Result<Room, JournalError> {
-        loop {
-            match self.journal.reserve() {
-                Err(JournalError::NoRoom) => tokio::time::sleep(Duration::from_millis(100)).await,
-                reserved => return reserved,
-            }
-        }
-    }
-
-    /// Waits until no claim is on its way to the store, and closes what came too late.
-    pub(super) async fn finish_claims(&self) -> Result<(), OpenError> {
-        let (answer, answered) = oneshot::channel();
-        if self.claims.queue.send(Order::Flush(answer)).await.is_ok() {
-            drop(answered.await);
-        }
-        self.sweep(false, SWEEP_MAX).await
     }
 }
 

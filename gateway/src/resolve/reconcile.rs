@@ -110,17 +110,32 @@ impl Reconciler {
                 && done != Some(now.date())
                 && let Ok(yesterday) = now.date().yesterday()
             {
-                match self.start(yesterday, true).await {
-                    Ok(_) => done = Some(now.date()),
+                match self.reconcile_once(yesterday).await {
+                    Ok(true) => done = Some(now.date()),
+                    Ok(false) => tracing::debug!("yesterday is not reconciled yet"),
                     Err(_) => tracing::error!("the daily reconciliation could not begin; trying again"),
                 }
             }
             tokio::select! {
                 biased;
-                () = tokio::time::sleep(std::time::Duration::from_secs(20)) => {}
+                () = tokio::time::sleep(std::time::Duration::from_mins(1)) => {}
                 () = stop.cancelled() => return,
             }
         }
+    }
+
+    /// Reconciles a day unless somebody has done so. Whether it is done for every institution.
+    async fn reconcile_once(self: &Arc<Self>, day: Date) -> Result<bool, StoreError> {
+        for (_, finishing) in self.start(day, true).await? {
+            if !matches!(finishing.await, Ok(Ok(()))) {
+                return Ok(false);
+            }
+        }
+        let (day, runs) = (day.strftime("%Y%m%d").to_string(), self.store.runs(1_000).await?);
+        let is_done = |institution: &String| {
+            runs.iter().any(|run| run.state == "DONE" && run.business_day == day && run.institution == *institution)
+        };
+        Ok(self.settled_by.keys().all(is_done))
     }
 
     async fn finish(&self, run: &Run) -> Result<(), StoreError> {

@@ -116,6 +116,9 @@ async fn nothing_is_lost_doubled_or_stuck(store: &str, settings: &[(&str, &str)]
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = calls as f64 / busy.as_secs_f64();
     println!("{store}: {kills} kills, {calls} answers, {rate:.0} a second while it was up");
+    // By command, on a machine of one's own, the load is what it is said to be; beside other tests it is only some.
+    let least = if std::env::var("KILLS").is_ok() { 500.0 } else { 50.0 };
+    assert!(rate >= least, "only {rate:.0} answers a second");
 
     compare(&process, &simulator, &heard, kills).await;
 }
@@ -172,7 +175,15 @@ async fn compare(process: &Process, simulator: &mock_core_banking::Simulator, he
         .await;
     }
     assert_eq!(simulator.host().bank(mock_core_banking::Bank::delta), 0);
-    assert!(!simulator.host().counters().refused.contains_key("0021"), "an id was on the wire twice");
+    let rows = all_rows(process).await;
+    let mut ran = HashMap::new();
+    for (id, row) in rows.iter().filter(|(_, row)| row["kind"] == "mutation") {
+        assert!(simulator.host().transfer_frames(id) <= 1, "{id} was on the wire twice");
+        let unsent = matches!(row["proof"].as_str(), Some("P0" | "P1" | "P2"));
+        let key = row["idempotencyKeyHash"].as_str().unwrap().to_owned();
+        let before = if unsent { None } else { ran.insert(key, row.clone()) };
+        assert!(before.is_none(), "one key was executed twice: {before:?} {row}");
+    }
     let day = rows.keys().next().unwrap()[5..13].to_owned();
     let started = client.call(&post(&format!("/api/reconciliation/run?date={day}"), OPERATOR, "")).await.json();
     let path = format!("/api/reconciliation/runs/{}", started["runId"].as_str().unwrap());
@@ -183,6 +194,7 @@ async fn compare(process: &Process, simulator: &mock_core_banking::Simulator, he
     })
     .await;
     assert_eq!((&run["state"], run["differences"].as_array().unwrap().len()), (&"DONE".into(), 0), "{run}");
+    assert!(run["counts"]["MATCH"].as_u64().unwrap() > 0, "{run}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,7 +74,9 @@ async fn make_day(folder: &Path, simulator: &Simulator, size: usize, planted: us
         }
         match class {
             Some("CORE_ONLY") => {}
-            Some("MISMATCH") if serial % 2 == 0 => outcomes.push(outcome(serial, Status::Failed, 1)),
+            Some("MISMATCH") if (serial / every / classes.len()).is_multiple_of(2) => {
+                outcomes.push(outcome(serial, Status::Failed, 1))
+            }
             Some("MISMATCH") => outcomes.push(outcome(serial, Status::Success, 2)),
             Some("IN_DOUBT") => outcomes.push(outcome(serial, Status::Unknown, 1)),
             _ => outcomes.push(outcome(serial, Status::Success, 1)),
@@ -140,5 +142,6 @@ async fn every_planted_difference_of_a_large_day_is_found_and_memory_is_flat() {
     let size: usize = std::env::var("DAY").ok().and_then(|size| size.parse().ok()).unwrap_or(20_000);
     let small = day(2_000, 20).await;
     let large = day(size, (size / 1_000).max(20)).await;
-    assert!(large < small * 2, "peak memory grew from {small} to {large} KiB");
+    // What the databases' caches fill up to is no growth with the day; a list of the day would be.
+    assert!(large < small + 24 * 1_024, "peak memory grew from {small} to {large} KiB");
 }

@@ -71,7 +71,13 @@ impl Postgres {
             .output()
             .unwrap();
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // Below those that the system gives out: nobody shall have it while the server is stopped.
+        let port = loop {
+            let port = fastrand::u16(20_000..32_000);
+            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+                break port;
+            }
+        };
         let mut server = Self { folder, port, running: None };
         server.start_again();
         server

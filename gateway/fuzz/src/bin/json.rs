@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use codec::{Accepts, Catalog, Record, encode};
+use codec::{Accepts, Catalog, Record, decode, encode};
 use libfuzzer_sys::fuzz_target;
 
 static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::builtin().expect("the built-in layouts"));
@@ -14,7 +14,8 @@ fuzz_target!(|data: &[u8]| {
     let layout = CATALOG.get(names[usize::from(*choice) % names.len()]).expect("it is in the catalog");
     let Ok(record) = Record::from_json(layout, body, Accepts::Body) else { return };
     let mut frame = Vec::new();
+    // Fields that the gateway fills are missing here; what is whole comes back as it was.
     if encode(&record, &mut frame).is_ok() {
-        assert!(frame.len() >= layout.header_length());
+        assert!(decode(layout, &frame).expect("what was written can be read") == record);
     }
 });

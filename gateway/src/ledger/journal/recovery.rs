@@ -254,9 +254,15 @@ impl Scan {
         if mark > good {
             return Err(corrupt(good));
         }
-        let behind = usize::try_from(good).ok().and_then(|good| bytes.get(good..));
+        // Also of a segment that was left: a start that cut its tail may have broken off before it had closed the claims.
+        let torn = {
+            let mut whole = Walk::new(body(bytes), PAGE, number);
+            whole.by_ref().for_each(drop);
+            whole.good
+        };
+        let behind = usize::try_from(torn).ok().and_then(|torn| bytes.get(torn..));
         self.end = self.end.max(Position { segment: number, offset: good });
-        self.cut |= claimed.is_none() && behind.is_some_and(|behind| behind.iter().any(|byte| *byte != 0));
+        self.cut |= behind.is_some_and(|behind| behind.iter().any(|byte| *byte != 0));
         Ok(good)
     }
 }

@@ -8,6 +8,9 @@ use crate::ledger::row::{Resolution, ResolveAs, Row};
 /// How long a MANUAL row waits for its next try: the cap of the back-off.
 pub(super) const MANUAL_WAIT: Duration = Duration::from_mins(10);
 
+/// A message that was never answered is not on its way any more after this.
+pub(super) const LONG_AGO: Duration = Duration::from_mins(10);
+
 /// Which rows to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted<'a> {

@@ -198,11 +198,18 @@ impl MemoryStore {
         Ok(tables.leases.get(&letter).map(|lease| InstanceLease { left, ..*lease }))
     }
 
-    pub(super) fn take_lease(&self, instance: Instance, lease: &InstanceLease, seen: i64) -> Result<bool, StoreError> {
+    pub(super) fn take_lease(
+        &self,
+        instance: Instance,
+        lease: &InstanceLease,
+        seen: i64,
+        mark: [u8; 16],
+    ) -> Result<bool, StoreError> {
         let (now, letter) = (self.now(), instance.letter());
         let mut tables = self.tables();
         let over = tables.leases_until.get(&letter).is_none_or(|until| *until < now);
-        let free = |there: &InstanceLease| there.incarnation == seen && (over || there.owner == lease.owner);
+        let as_seen = |there: &InstanceLease| there.incarnation == seen && there.mark == mark;
+        let free = |there: &InstanceLease| as_seen(there) && (over || there.owner == lease.owner);
         let taken = tables.leases.get(&letter).is_none_or(free);
         if taken {
             tables.leases.insert(letter, *lease);

@@ -11,8 +11,10 @@ use sqlx::{ConnectOptions as _, SqlStr};
 use super::sqlite::migrations;
 use super::{SqlStore, Store, StoreError};
 
-/// Connections to the server: claims, shipping, resolution and readers.
-const CONNECTIONS_MAX: u32 = 8;
+/// Connections to the server for claims, shipping, resolution and leases.
+const WRITERS_MAX: u32 = 8;
+/// Connections for what people read.
+const READERS_MAX: u32 = 4;
 
 impl Store {
     /// Connects to a server by its URL (`postgres://user:password@host/database`) and brings the tables up to date.
@@ -25,15 +27,13 @@ impl Store {
             // Statements are in no log: their values are accounts and amounts.
             .disable_statement_logging()
             .options([("statement_timeout", "10s"), ("idle_in_transaction_session_timeout", "30s")]);
-        let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS_MAX)
-            .acquire_timeout(Duration::from_millis(500))
-            .connect_with(options)
-            .await?;
-        refuse_less_than_durable(&pool).await?;
+        let pool = |most| PgPoolOptions::new().max_connections(most).acquire_timeout(Duration::from_millis(500));
+        let writers = pool(WRITERS_MAX).connect_with(options.clone()).await?;
+        let readers = pool(READERS_MAX).connect_with(options).await?;
+        refuse_less_than_durable(&writers).await?;
         let migrations = migrations!("postgres": 1 "ledger" "0001_ledger.sql");
-        Migrator::with_migrations(migrations).run(&pool).await?;
-        Ok(Self::Sql(SqlStore::Postgres(pool)))
+        Migrator::with_migrations(migrations).run(&writers).await?;
+        Ok(Self::Sql(SqlStore::Postgres { writers, readers }))
     }
 }
 

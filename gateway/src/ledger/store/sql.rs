@@ -35,7 +35,12 @@ pub enum SqlStore {
         readers: SqlitePool,
     },
     /// A server that several gateways share.
-    Postgres(PgPool),
+    Postgres {
+        /// Claims, shipping, resolution, leases.
+        writers: PgPool,
+        /// What people read: however much they ask for, claims find a connection.
+        readers: PgPool,
+    },
 }
 
 /// The words in which the two differ.
@@ -131,7 +136,7 @@ impl SqlStore {
     fn dialect(&self) -> &'static Dialect {
         match self {
             Self::Sqlite { .. } => &SQLITE,
-            Self::Postgres(_) => &POSTGRES,
+            Self::Postgres { .. } => &POSTGRES,
         }
     }
 
@@ -159,7 +164,7 @@ impl SqlStore {
     pub(super) async fn reading(&self) -> Result<Session, StoreError> {
         let connection = match self {
             Self::Sqlite { readers, .. } => Connection::Sqlite(readers.acquire().await?),
-            Self::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
+            Self::Postgres { readers, .. } => Connection::Postgres(readers.acquire().await?),
         };
         Ok(Session { connection: Some(connection), writes: false })
     }
@@ -168,7 +173,7 @@ impl SqlStore {
     pub(super) async fn writing(&self) -> Result<Session, StoreError> {
         let connection = match self {
             Self::Sqlite { writer, .. } => Connection::Sqlite(writer.acquire().await?),
-            Self::Postgres(pool) => Connection::Postgres(pool.acquire().await?),
+            Self::Postgres { writers, .. } => Connection::Postgres(writers.acquire().await?),
         };
         let mut session = Session { connection: Some(connection), writes: true };
         session.run(Statement::new(self.dialect().begin)).await?;
@@ -316,6 +321,9 @@ pub(super) async fn close(store: &SqlStore) {
             readers.close().await;
             writer.close().await;
         }
-        SqlStore::Postgres(pool) => pool.close().await,
+        SqlStore::Postgres { writers, readers } => {
+            readers.close().await;
+            writers.close().await;
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{LedgerRow, MemoryStore, Tables, microseconds};
 use crate::ledger::id::TransactionId;
 use crate::ledger::row::{Resolution, ResolveAs};
-use crate::ledger::store::doubt::MANUAL_WAIT;
+use crate::ledger::store::doubt::{LONG_AGO, MANUAL_WAIT};
 use crate::ledger::store::{ByHand, Doubt, Resolved, Step, StepEnd, StoreError, Verdict, Wanted};
 
 impl LedgerRow {
@@ -144,12 +144,17 @@ impl MemoryStore {
     ) -> Result<bool, StoreError> {
         let now = self.now();
         let mut tables = self.tables();
-        let answered = |step: &&(TransactionId, Step)| {
-            step.0 == id && step.1.asked == "net-cancel" && step.1.answered == "cannot-undo"
+        let long_ago = now.saturating_sub(microseconds(LONG_AGO));
+        let cancels: Vec<&Step> = {
+            let own = tables.steps.iter().filter(|(of, step)| *of == id && step.asked == "net-cancel");
+            own.map(|(_, step)| step).collect()
         };
-        let answered = tables.steps.iter().filter(answered).count();
+        let answered = cancels.iter().filter(|step| step.answered == "cannot-undo").count();
+        let said_long_ago = cancels.iter().any(|step| step.answered == "cannot-undo" && step.at < long_ago);
+        let recent = cancels.iter().any(|step| step.answered != "cannot-undo" && step.at >= long_ago);
+        let over = said_long_ago && !recent;
         let Some(row) = tables.find_mut(id) else { return Ok(false) };
-        let on_its_way = hand.state == Resolution::ConfirmedSuccess && row.cancels != answered;
+        let on_its_way = hand.state == Resolution::ConfirmedSuccess && row.cancels != answered && !over;
         if row.stored.resolved.state != Resolution::Manual || !row.is_free(now) || on_its_way {
             return Ok(false);
         }

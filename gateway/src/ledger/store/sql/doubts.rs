@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::StoreError;
-use super::super::doubt::{ByHand, Doubt, MANUAL_WAIT, Step, StepEnd, Verdict, Wanted};
+use super::super::doubt::{ByHand, Doubt, LONG_AGO, MANUAL_WAIT, Step, StepEnd, Verdict, Wanted};
 use super::claims::microseconds;
 use super::rows::{COLUMNS, read};
 use super::statement::Statement;
@@ -159,12 +159,27 @@ impl SqlStore {
             .push(" AND (resolver_lease_until IS NULL OR resolver_lease_until < ")
             .push(self.now())
             .push(")");
-        // A success stands only when no net-cancel is on its way: none was sent, or each was answered that it can't be undone.
+        // A success stands only when no net-cancel is on its way: none was sent, or each was answered that it can't be undone;
+        // or it was answered so, and what was never answered left long ago.
         let update = if hand.state == Resolution::ConfirmedSuccess {
             update
-                .push(" AND cancels = (SELECT COUNT(*) FROM resolution_step s WHERE s.transaction_id = ")
+                .push(" AND (cancels = (SELECT COUNT(*) FROM resolution_step s WHERE s.transaction_id = ")
                 .bind(id.as_str())
-                .push(" AND s.asked = 'net-cancel' AND s.answered = 'cannot-undo')")
+                .push(" AND s.asked = 'net-cancel' AND s.answered = 'cannot-undo') OR (EXISTS (SELECT 1 FROM resolution_step s \
+                     WHERE s.answered = 'cannot-undo' AND s.transaction_id = ")
+                .bind(id.as_str())
+                .push(" AND s.at < ")
+                .push(self.now())
+                .push(" - ")
+                .bind(microseconds(LONG_AGO))
+                .push(") AND NOT EXISTS (SELECT 1 FROM resolution_step s WHERE s.asked = 'net-cancel' \
+                     AND s.answered <> 'cannot-undo' AND s.transaction_id = ")
+                .bind(id.as_str())
+                .push(" AND s.at >= ")
+                .push(self.now())
+                .push(" - ")
+                .bind(microseconds(LONG_AGO))
+                .push(")))")
         } else {
             update
         };
@@ -201,4 +216,13 @@ fn read_doubt(cells: &mut Cells) -> Result<Doubt, StoreError> {
             .map(|since| Duration::from_micros(u64::try_from(since).unwrap_or_default())),
         tries: u32::try_from(cells.int()?).unwrap_or(u32::MAX),
     })
+}
+
+#[cfg(test)]
+impl SqlStore {
+    /// Puts every step back by a quarter of an hour.
+    pub(in crate::ledger::store) async fn make_steps_older(&self) {
+        let older = Statement::new("UPDATE resolution_step SET at = at - 900000000");
+        self.write(older).await.expect("the store is there");
+    }
 }

@@ -90,6 +90,7 @@ impl SqlStore {
         instance: Instance,
         lease: &InstanceLease,
         seen: i64,
+        mark: [u8; 16],
     ) -> Result<bool, StoreError> {
         let take = Statement::new(
             "INSERT INTO instance_lease (instance, owner, incarnation, mark, journal_id, lease_until) VALUES (",
@@ -109,6 +110,8 @@ impl SqlStore {
              WHERE instance_lease.incarnation = ",
         )
         .bind(seen)
+        .push(" AND instance_lease.mark = ")
+        .bind(&mark[..])
         .push(" AND (instance_lease.owner = EXCLUDED.owner OR instance_lease.lease_until < ")
         .push(self.now())
         .push(")");

@@ -32,7 +32,7 @@ impl SqlStore {
         .push(self.now())
         .push(" WHERE state = 'RUNNING' AND started_at < ")
         .push(self.now())
-        .push(" - 21600000000");
+        .push(" - 3600000000");
         let insert = Statement::new(
             "INSERT INTO reconciliation_run (run_id, business_day, institution, state, started_at) SELECT ",
         )

@@ -51,7 +51,7 @@ impl SqlStore {
     /// `seq` is the order of listings; with several gateways it must also be the order of commits, or a reader could pass a
     /// row that comes in behind it.
     pub(super) async fn lock_order_of_rows(&self, session: &mut Session) -> Result<(), StoreError> {
-        if let Self::Postgres(_) = self {
+        if let Self::Postgres { .. } = self {
             session.all(Statement::new("SELECT pg_advisory_xact_lock(5070001)::text")).await?;
         }
         Ok(())

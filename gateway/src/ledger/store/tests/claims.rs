@@ -10,7 +10,8 @@ fn letter(letter: &str) -> Instance {
 
 /// Takes a letter for a life with this journal.
 async fn owner(store: &Store, name: &str, journal: u8) -> Owner {
-    let seen = store.lease_of(letter(name)).await.unwrap().map_or(0, |lease| lease.incarnation);
+    let there = store.lease_of(letter(name)).await.unwrap();
+    let (seen, mark) = there.map_or((0, [0; 16]), |lease| (lease.incarnation, lease.mark));
     let lease = InstanceLease {
         owner: [journal; 16],
         incarnation: seen + 1,
@@ -18,7 +19,7 @@ async fn owner(store: &Store, name: &str, journal: u8) -> Owner {
         journal: [journal; 16],
         left: Duration::ZERO,
     };
-    assert!(store.take_lease(letter(name), &lease, seen).await.unwrap(), "{store:?}");
+    assert!(store.take_lease(letter(name), &lease, seen, mark).await.unwrap(), "{store:?}");
     lease.owner_of(letter(name))
 }
 
@@ -190,15 +191,16 @@ async fn a_letter_belongs_to_its_owner_until_the_lease_is_over() {
             journal: [owner; 16],
             left,
         };
-        let take = async |lease, seen| store.take_lease(letter("U"), &lease, seen).await.unwrap();
-        assert!(take(lease(1, 1, LONG), 0).await, "{store:?}");
-        assert!(!take(lease(2, 2, LONG), 1).await, "another folder waits: {store:?}");
-        assert!(!take(lease(1, 2, LONG), 0).await, "it has changed since it was looked at: {store:?}");
-        assert!(take(lease(1, 2, LONG), 1).await, "its own folder takes it at once: {store:?}");
+        let take = async |lease, seen, mark: u8| store.take_lease(letter("U"), &lease, seen, [mark; 16]).await.unwrap();
+        assert!(take(lease(1, 1, LONG), 0, 0).await, "{store:?}");
+        assert!(!take(lease(2, 2, LONG), 1, 1).await, "another folder waits: {store:?}");
+        assert!(!take(lease(1, 2, LONG), 0, 1).await, "it has changed since it was looked at: {store:?}");
+        assert!(!take(lease(1, 2, LONG), 1, 7).await, "its mark has changed since: {store:?}");
+        assert!(take(lease(1, 2, LONG), 1, 1).await, "its own folder takes it at once: {store:?}");
         assert!(!store.renew_lease(letter("U"), &lease(1, 1, LONG)).await.unwrap(), "{store:?}");
         assert!(store.renew_lease(letter("U"), &lease(1, 2, Duration::ZERO)).await.unwrap(), "{store:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
-        assert!(take(lease(2, 3, LONG), 2).await, "{store:?}");
+        assert!(take(lease(2, 3, LONG), 2, 1).await, "{store:?}");
         let there = store.lease_of(letter("U")).await.unwrap().unwrap();
         assert_eq!((there.owner, there.incarnation), ([2; 16], 3), "{store:?}");
         assert!(there.left > LONG / 2 && there.left <= LONG, "{store:?}: {:?}", there.left);
@@ -285,5 +287,32 @@ async fn of_many_gateways_one_gets_a_key() {
         };
         assert_eq!(ours("one"), 1, "{store:?}");
         assert!((0..70).step_by(10).all(|nth| ours(&format!("x{nth}")) == 1), "{store:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn groups_that_want_the_same_keys_in_other_orders_never_wait_in_a_circle() {
+    let (_grounds, stores) = stores().await;
+    for store in stores {
+        let owners = [owner(&store, "A", 1).await, owner(&store, "B", 2).await];
+        for round in 0..15_u64 {
+            let mut tasks = tokio::task::JoinSet::new();
+            for (nth, owner) in owners.into_iter().enumerate() {
+                let store = store.clone();
+                let first = round * 1_000 + u64::try_from(nth).unwrap() * 200;
+                let mut group: Vec<_> =
+                    (0..100).map(|key| claim(&format!("{round}-{key:03}"), 2 * (first + key) + 1, LONG)).collect();
+                if nth == 1 {
+                    group.reverse();
+                }
+                tasks.spawn(async move { store.claim(owner, &group).await.map(|claimed| (claimed, group)) });
+            }
+            let mut ours = 0;
+            for done in tasks.join_all().await {
+                let (claimed, _) = done.unwrap_or_else(|error| panic!("{store:?}: {error}"));
+                ours += claimed.iter().filter(|claimed| **claimed == Claimed::Ours).count();
+            }
+            assert_eq!(ours, 100, "{store:?}");
+        }
     }
 }
