@@ -80,6 +80,10 @@ fn callers_and_ledger(world: &World, rows: &BTreeMap<String, StoredRow>) {
                         successes.insert(told.body.clone());
                     }
                 }
+                // A proof that was lost with its journal: the host says the same, and the key stays spent.
+                503 | 500 if retired && status == Status::Unknown => {
+                    assert_eq!(says_applied(row), Some(false), "{}", context());
+                }
                 503 | 500 => assert!(row.row.is_provably_unsent() && !told.replayed, "{}", context()),
                 // Another gateway calls a claim abandoned when its time is over; its own gateway's word wins in the end.
                 504 if !told.replayed => assert!(!row.row.is_provably_unsent(), "{}", context()),
