@@ -16,13 +16,14 @@ use super::store::{InstanceLease, Owner, Store};
 use super::{OpenError, StoreError};
 
 /// What the data folder remembers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     owner: [u8; 16],
     /// The mark that is known to stand in the lease row; all zero before the first start.
     mark: [u8; 16],
-    /// A mark that may or may not have got there.
-    pending: Option<[u8; 16]>,
+    /// Marks that may have got there, or still may: of a renewal that was under way when the process died, of starts that broke
+    /// off. A start that gets through ends them all, because it raises the incarnation.
+    pending: Vec<[u8; 16]>,
 }
 
 impl Note {
@@ -69,7 +70,7 @@ pub(super) async fn look(store: &Store, disk: &dyn Disk, instance: Instance) -> 
         // A store that does not know the letter: new, or not the one that this folder knows.
         return Ok(Found { stale: !note.is_new(), note, seen: None });
     };
-    let ours = lease.owner == note.owner && (lease.mark == note.mark || Some(lease.mark) == note.pending);
+    let ours = lease.owner == note.owner && (lease.mark == note.mark || note.pending.contains(&lease.mark));
     if !ours && !lease.left.is_zero() {
         tracing::warn!(instance = %instance.letter(), "another gateway has this letter; waiting for its lease to end");
         tokio::time::sleep(lease.left + Duration::from_millis(50)).await;
@@ -90,18 +91,19 @@ pub(super) async fn take(
     journal: [u8; 16],
     length: Duration,
 ) -> Result<InstanceLease, OpenError> {
-    let Found { note, seen, stale } = found;
+    let Found { mut note, seen, stale } = found;
     let (before, standing) = seen.unwrap_or_default();
     let mark = draw()?;
-    // What stands in the row and was ours is not pending any more: this start may fail as well.
-    let known = if stale || note.is_new() { note.mark } else { standing };
-    let note = Note { mark: known, pending: Some(mark), ..note };
+    // This start may fail as well, so nothing that may stand in the row is forgotten.
+    note.pending.push(mark);
     note.write(disk).await?;
     let lease = InstanceLease { owner: note.owner, incarnation: before + 1, mark, journal, left: length };
-    if !store.take_lease(instance, &lease, before, standing).await? {
+    // One that is ours may have been renewed by a statement of the life before that is late; a copy's must stand as it was seen.
+    let as_seen = stale.then_some(standing);
+    if !store.take_lease(instance, &lease, before, as_seen).await? {
         return Err(OpenError::LetterTaken);
     }
-    Note { mark, pending: None, ..note }.write(disk).await?;
+    Note { mark, pending: Vec::new(), ..note }.write(disk).await?;
     Ok(lease)
 }
 
@@ -114,19 +116,19 @@ pub(super) async fn keep(
     lease: InstanceLease,
     fenced: CancellationToken,
 ) {
-    let mut note = Note { owner: lease.owner, mark: lease.mark, pending: None };
+    let mut note = Note { owner: lease.owner, mark: lease.mark, pending: Vec::new() };
     loop {
         tokio::time::sleep(lease.left / 3).await;
         // One whose fate is not known is offered again: at most one may be pending.
-        let Some(mark) = note.pending.or_else(|| draw().ok()) else { continue };
-        note.pending = Some(mark);
+        let Some(mark) = note.pending.first().copied().or_else(|| draw().ok()) else { continue };
+        note.pending = vec![mark];
         if note.write(&disk).await.is_err() {
             tracing::warn!("the identity file cannot be written; the instance lease is not renewed");
             continue;
         }
         match store.renew_lease(instance, &InstanceLease { mark, ..lease }).await {
             // The file says so at the next renewal; until then the mark is its pending one.
-            Ok(true) => note = Note { mark, pending: None, ..note },
+            Ok(true) => note = Note { mark, pending: Vec::new(), ..note },
             Ok(false) | Err(StoreError::Fenced) => {
                 tracing::error!("this gateway's letter was taken over or its journal retired: the process must stop");
                 fenced.cancel();
@@ -142,11 +144,11 @@ pub(super) async fn keep(
 pub(super) async fn leave(store: &Store, disk: &Arc<dyn Disk>, instance: Instance, lease: InstanceLease) {
     let gone = async {
         let mut note = Note::read(&**disk)?;
-        let mark = match note.pending {
-            Some(pending) => pending,
+        let mark = match note.pending.first() {
+            Some(pending) => *pending,
             None => draw()?,
         };
-        note.pending = Some(mark);
+        note.pending = vec![mark];
         note.write(disk).await?;
         let over = InstanceLease { left: Duration::ZERO, mark, ..lease };
         Ok::<_, OpenError>(store.renew_lease(instance, &over).await?)
@@ -228,6 +230,29 @@ mod tests {
         }
         let (incarnation, stale) = place.start(folder, &[]).await.unwrap();
         assert!(incarnation >= 4 && !stale, "{incarnation}, stale: {stale}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_renewal_of_the_life_before_does_not_make_the_folder_look_like_a_copy() {
+        let place = place();
+        let folder = place.folder.path();
+        let disk: Arc<dyn Disk> = Arc::new(FolderDisk::new(folder).unwrap());
+        let found = look(&place.store, &*disk, Instance::default()).await.unwrap();
+        let lease = take(&place.store, &disk, Instance::default(), found, [1; 16], LEASE).await.unwrap();
+        // It is killed while a renewal is under way, and the statement is carried out only after the next start has looked.
+        let mark = [5; 16];
+        let mut note = Note::read(&*disk).unwrap();
+        note.pending = vec![mark];
+        note.write(&disk).await.unwrap();
+        let found = look(&place.store, &*disk, Instance::default()).await.unwrap();
+        assert!(place.store.renew_lease(Instance::default(), &InstanceLease { mark, ..lease }).await.unwrap());
+        // This start breaks off, the next one gets through.
+        place.script.0.lock().unwrap().push_back(Delivery::Refused);
+        assert!(take(&place.store, &disk, Instance::default(), found, [1; 16], LEASE).await.is_err());
+        let found = look(&place.store, &*disk, Instance::default()).await.unwrap();
+        assert!(!found.stale);
+        let found = Found { seen: Some((lease.incarnation, lease.mark)), ..found };
+        assert!(take(&place.store, &disk, Instance::default(), found, [1; 16], LEASE).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

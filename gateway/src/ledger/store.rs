@@ -209,8 +209,8 @@ forward! {
     journal_marks(&self) -> HashMap<[u8; 16], JournalMark>;
     /// Who has a letter.
     lease_of(&self, instance: Instance) -> Option<InstanceLease>;
-    /// Takes a letter's lease, if the incarnation and the mark that were seen still stand there.
-    take_lease(&self, instance: Instance, lease: &InstanceLease, seen: i64, mark: [u8; 16]) -> bool;
+    /// Takes a letter's lease, if the incarnation that was seen still stands there, and the mark, if one is given.
+    take_lease(&self, instance: Instance, lease: &InstanceLease, seen: i64, mark: Option<[u8; 16]>) -> bool;
     /// Renews a lease. `false` when it is somebody else's now.
     renew_lease(&self, instance: Instance, lease: &InstanceLease) -> bool;
     /// Fences a journal for good and turns its open claims into UNKNOWN rows; returns how many.

@@ -203,12 +203,12 @@ impl MemoryStore {
         instance: Instance,
         lease: &InstanceLease,
         seen: i64,
-        mark: [u8; 16],
+        mark: Option<[u8; 16]>,
     ) -> Result<bool, StoreError> {
         let (now, letter) = (self.now(), instance.letter());
         let mut tables = self.tables();
         let over = tables.leases_until.get(&letter).is_none_or(|until| *until < now);
-        let as_seen = |there: &InstanceLease| there.incarnation == seen && there.mark == mark;
+        let as_seen = |there: &InstanceLease| there.incarnation == seen && mark.is_none_or(|mark| there.mark == mark);
         let free = |there: &InstanceLease| as_seen(there) && (over || there.owner == lease.owner);
         let taken = tables.leases.get(&letter).is_none_or(free);
         if taken {

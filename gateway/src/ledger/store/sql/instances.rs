@@ -90,7 +90,7 @@ impl SqlStore {
         instance: Instance,
         lease: &InstanceLease,
         seen: i64,
-        mark: [u8; 16],
+        mark: Option<[u8; 16]>,
     ) -> Result<bool, StoreError> {
         let take = Statement::new(
             "INSERT INTO instance_lease (instance, owner, incarnation, mark, journal_id, lease_until) VALUES (",
@@ -110,11 +110,13 @@ impl SqlStore {
              WHERE instance_lease.incarnation = ",
         )
         .bind(seen)
-        .push(" AND instance_lease.mark = ")
-        .bind(&mark[..])
         .push(" AND (instance_lease.owner = EXCLUDED.owner OR instance_lease.lease_until < ")
         .push(self.now())
         .push(")");
+        let take = match mark {
+            Some(mark) => take.push(" AND instance_lease.mark = ").bind(&mark[..]),
+            None => take,
+        };
         Ok(self.write(take).await? == 1)
     }
 

@@ -19,7 +19,7 @@ async fn owner(store: &Store, name: &str, journal: u8) -> Owner {
         journal: [journal; 16],
         left: Duration::ZERO,
     };
-    assert!(store.take_lease(letter(name), &lease, seen, mark).await.unwrap(), "{store:?}");
+    assert!(store.take_lease(letter(name), &lease, seen, Some(mark)).await.unwrap(), "{store:?}");
     lease.owner_of(letter(name))
 }
 
@@ -191,7 +191,8 @@ async fn a_letter_belongs_to_its_owner_until_the_lease_is_over() {
             journal: [owner; 16],
             left,
         };
-        let take = async |lease, seen, mark: u8| store.take_lease(letter("U"), &lease, seen, [mark; 16]).await.unwrap();
+        let take =
+            async |lease, seen, mark: u8| store.take_lease(letter("U"), &lease, seen, Some([mark; 16])).await.unwrap();
         assert!(take(lease(1, 1, LONG), 0, 0).await, "{store:?}");
         assert!(!take(lease(2, 2, LONG), 1, 1).await, "another folder waits: {store:?}");
         assert!(!take(lease(1, 2, LONG), 0, 1).await, "it has changed since it was looked at: {store:?}");
