@@ -13,6 +13,7 @@ use rules::Faults;
 pub struct Layout {
     name: String,
     version: u32,
+    public: bool,
     charset: Charset,
     fields: Vec<Field>,
     header_length: usize,
@@ -56,6 +57,12 @@ impl Layout {
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version
+    }
+
+    /// Whether the file states that the message holds nothing about a person, so that it may be kept and given to others.
+    #[must_use]
+    pub fn is_public(&self) -> bool {
+        self.public
     }
 
     /// The charset of its text fields.

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::post;
 use tokio::net::TcpListener;
@@ -20,14 +21,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tower::ServiceBuilder;
 
+use crate::budget::Stores;
+use crate::cache::ReplyCache;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::filters::auth::{Keys, authenticate, authorize};
-use crate::filters::rate_limit::admit;
+use crate::filters::rate_limit::ClientLimit;
 use crate::filters::routing::find_route;
 use crate::filters::{Filter, FilterLayer};
 use crate::http::ledger::Auditing;
+use crate::http::limits::Limits;
 use crate::http::operations::Operations;
 use crate::http::resolution::{self, Resolving};
 use crate::http::submit::{BodyLimits, Submit, submit};
@@ -38,7 +42,7 @@ use crate::resilience::Institution;
 use crate::resolve::{Reconciler, Resolver};
 use crate::telemetry::Telemetry;
 use crate::transaction::Transactions;
-use parts::{lock_folder, make_institutions, make_resolving};
+use parts::{REDIS_WAIT, lock_folder, make_cache, make_institutions, make_resolving, make_stores};
 pub use parts::{open_store, reconciler};
 
 /// Makes the dial of an institution, from its name and address.
@@ -70,6 +74,9 @@ pub enum StartError {
     /// The ledger can't be opened.
     #[error(transparent)]
     Ledger(#[from] OpenError),
+    /// A shared store's address does not read.
+    #[error("{0} {1}")]
+    Shared(&'static str, &'static str),
     /// The zone data can't be read.
     #[error("no zone data for Asia/Seoul: {0}")]
     Zone(#[from] jiff::Error),
@@ -95,6 +102,9 @@ pub struct App {
     transactions: Arc<Transactions>,
     telemetry: Arc<Telemetry>,
     keys: Arc<Keys>,
+    client_limit: Arc<ClientLimit>,
+    cache: Arc<ReplyCache>,
+    stores: Stores,
     resolver: Arc<Resolver>,
     reconciler: Arc<Reconciler>,
     // Held as long as the data folder is ours.
@@ -146,12 +156,20 @@ impl App {
             instance_lease: config.instance_lease,
             claim_keep: config.claim_keep,
         };
-        let institutions = Arc::new(make_institutions(&config, &dial, &clock, &telemetry));
+        let stores = make_stores(&config, &clock)?;
+        let institutions = Arc::new(make_institutions(&config, &dial, &stores, &clock, &telemetry));
         let (resolver, reconciler) = make_resolving(&config, &store, &institutions, &clock, &telemetry);
         let ledger = Ledger::open(disk, store, settings, clock.clone(), &telemetry).await?;
         let by_name = institutions.iter().map(|(name, one)| (name.clone(), Arc::clone(one))).collect();
-        let transactions = Transactions::new(Arc::clone(&ledger), by_name, config.admission_max, clock.clone());
+        let cache = Arc::new(make_cache(&config, &stores, &clock));
+        let transactions =
+            Transactions::new(Arc::clone(&ledger), by_name, Arc::clone(&cache), config.admission_max, clock.clone());
         let keys = Arc::new(Keys::new(&config.clients, config.client_limit));
+        let redis = stores.redis.clone().filter(|_| config.shared.client_limit_in_redis);
+        let client_limit = Arc::new(ClientLimit::new(config.client_limit, redis, clock.clone()));
+        if let Some(redis) = &stores.redis {
+            redis.connect(REDIS_WAIT).await;
+        }
         Ok(Self {
             config,
             clock,
@@ -160,6 +178,9 @@ impl App {
             transactions: Arc::new(transactions),
             telemetry,
             keys,
+            client_limit,
+            cache,
+            stores,
             resolver,
             reconciler,
             _lock: None,
@@ -168,7 +189,8 @@ impl App {
 
     /// All routes. Whoever reads this sees the order in which a request is looked at.
     pub fn router(&self) -> Router {
-        let (keys, routes, clock) = (Arc::clone(&self.keys), self.config.routes.clone(), self.clock.clone());
+        let (keys, routes, limit) =
+            (Arc::clone(&self.keys), self.config.routes.clone(), Arc::clone(&self.client_limit));
         let body = BodyLimits { max: self.config.edge.body_max, time: self.config.edge.body };
         let submit_state = Submit { transactions: Arc::clone(&self.transactions), body };
 
@@ -176,7 +198,7 @@ impl App {
             // Where does it go? An unknown path must cost nothing, not even a token.
             .layer(filter(move |head| find_route(&routes, head)))
             // How often? After the route, so that only real calls use up a client's limit. Last, because it admits.
-            .layer(filter(move |head| admit(clock.now(), head)))
+            .layer(axum::middleware::from_fn_with_state(limit, limited))
             .service(post(submit).with_state(submit_state));
 
         let auditing = Auditing { ledger: Arc::clone(&self.ledger), body };
@@ -185,6 +207,11 @@ impl App {
             transactions: Arc::clone(&self.transactions),
             ledger: Arc::clone(&self.ledger),
             telemetry: Arc::clone(&self.telemetry),
+            limits: Limits {
+                client_limit: Arc::clone(&self.client_limit),
+                cache: Arc::clone(&self.cache),
+                stores: self.stores.clone(),
+            },
         };
         let resolving = Resolving {
             resolver: Arc::clone(&self.resolver),
@@ -229,6 +256,12 @@ impl App {
     #[must_use]
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+
+    /// The institutions by name.
+    #[must_use]
+    pub fn institutions(&self) -> Arc<BTreeMap<String, Arc<Institution>>> {
+        Arc::clone(&self.institutions)
     }
 
     /// What resolves and reconciles.
@@ -299,6 +332,15 @@ impl App {
 
 fn filter<F: Filter>(filter: F) -> FilterLayer<F> {
     FilterLayer::new(filter, reply::turned_away)
+}
+
+/// The last filter may have to ask Redis, so it is not one of the plain functions.
+async fn limited(State(limit): State<Arc<ClientLimit>>, request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    match limit.admit(&mut head).await {
+        Ok(()) => next.run(Request::from_parts(head, body)).await,
+        Err(away) => reply::turned_away(&head, away),
+    }
 }
 
 async fn method_not_allowed(request: Request) -> Response {

@@ -1,19 +1,24 @@
 //! The command line. Each command is a few lines over what the other modules do.
 
+mod budget;
 mod demo;
 mod message;
 mod store;
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use sha2::{Digest, Sha256};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, listen};
 use crate::config::{self, Config};
+use crate::resilience::Institution;
 use crate::telemetry::start_logging;
 
 /// The configuration is wrong (EX_USAGE).
@@ -57,6 +62,9 @@ enum Command {
     /// The ledger's store.
     #[command(subcommand)]
     Ledger(store::Ledger),
+    /// The call budgets that gateways share over PostgreSQL.
+    #[command(subcommand)]
+    Budget(budget::Budget),
     /// Compares a day in the ledger with the host's list.
     #[command(subcommand)]
     Reconcile(store::Reconcile),
@@ -95,6 +103,7 @@ pub fn main() -> ExitCode {
         Command::Check { config } => check(&config),
         Command::Keys(Keys::New { client, role }) => new_key(&client, role),
         Command::Ledger(command) => run(store::ledger(command)),
+        Command::Budget(command) => run(budget::budget(command)),
         Command::Reconcile(command) => run(store::reconcile(command)),
         Command::Decode(arguments) => message::decode(&arguments),
         Command::Encode(arguments) => message::encode(&arguments),
@@ -148,15 +157,19 @@ async fn serve(file: PathBuf) -> ExitCode {
         Err(problems) => return complain_all(&problems),
     };
     start_logging(config.log_format, config.log_level);
-    start(config, |_| ()).await
+    start(config, Some(file), |_| ()).await
 }
 
 /// Starts a gateway, tells where it listens, and serves until SIGTERM or SIGINT.
-async fn start(config: Config, announce: impl FnOnce(std::net::SocketAddr)) -> ExitCode {
+async fn start(config: Config, file: Option<PathBuf>, announce: impl FnOnce(std::net::SocketAddr)) -> ExitCode {
     // Taken before anything else starts, so that a signal during a long recovery ends in order.
     let stop = match stop_on_signal() {
         Ok(stop) => stop,
-        Err(error) => return complain(EXIT_START, &format!("no signals: {error}")),
+        Err(error) => return complain(EXIT_START, &no_signals(&error)),
+    };
+    let reload = match file.map(|file| Ok((file, signal(SignalKind::hangup())?))).transpose() {
+        Ok(reload) => reload,
+        Err(error) => return complain(EXIT_START, &no_signals(&error)),
     };
     if let Err(message) = raise_descriptors(&config) {
         return complain(EXIT_START, &message);
@@ -170,6 +183,9 @@ async fn start(config: Config, announce: impl FnOnce(std::net::SocketAddr)) -> E
         Ok(listening) => listening,
         Err(error) => return complain(EXIT_START, &error.to_string()),
     };
+    if let Some((file, hangups)) = reload {
+        tokio::spawn(reload_on_signal(hangups, file, app.institutions()));
+    }
     tracing::info!(address = %local, version = VERSION, "serving");
     announce(local);
     match app.serve(listener, stop).await {
@@ -194,8 +210,11 @@ fn raise_descriptors(config: &Config) -> Result<(), String> {
     }
 }
 
+fn no_signals(error: &std::io::Error) -> String {
+    format!("no signals: {error}")
+}
+
 fn stop_on_signal() -> std::io::Result<CancellationToken> {
-    use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = CancellationToken::new();
     let cancel = stop.clone();
@@ -207,6 +226,35 @@ fn stop_on_signal() -> std::io::Result<CancellationToken> {
         cancel.cancel();
     });
     Ok(stop)
+}
+
+/// On SIGHUP the configuration is read again, and the institutions' budgets in it are put in force. What else has changed waits
+/// for the next start. One that is wrong changes nothing.
+async fn reload_on_signal(mut hangups: Signal, file: PathBuf, institutions: Arc<BTreeMap<String, Arc<Institution>>>) {
+    while hangups.recv().await.is_some() {
+        match Config::from_file(&file, &config::environment()) {
+            Ok(config) => change_budgets(&institutions, &config),
+            Err(problems) => {
+                for problem in problems {
+                    tracing::error!(%problem, "the configuration is not taken");
+                }
+            }
+        }
+    }
+}
+
+fn change_budgets(institutions: &BTreeMap<String, Arc<Institution>>, config: &Config) {
+    for (name, institution) in institutions {
+        let Some(settings) = config.institutions.get(name).map(|one| one.budget.clone()) else { continue };
+        let budget = settings.keeper.name();
+        match institution.gate.change(settings) {
+            Ok(true) => tracing::info!(institution = name, budget, "the call budget has changed"),
+            Ok(false) => tracing::info!(institution = name, budget, "the call budget is as it was"),
+            Err(_) => {
+                tracing::error!(institution = name, budget, "the call budget's store was not configured at the start")
+            }
+        }
+    }
 }
 
 fn new_key(client: &str, role: RoleArgument) -> ExitCode {

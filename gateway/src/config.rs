@@ -5,6 +5,7 @@
 
 mod document;
 mod entries;
+mod limits;
 mod questions;
 mod settings;
 
@@ -16,18 +17,20 @@ use std::time::Duration;
 use codec::{Catalog, Framing};
 use zeroize::Zeroizing;
 
+use crate::bucket::Quota;
 use crate::filters::auth::Client;
-use crate::filters::rate_limit::Quota;
 use crate::http::edge;
 use crate::ledger::{Instance, JournalSettings};
 use crate::resilience::Retry;
 use crate::resolve::{self, Daily};
 use crate::routes::{HostCodes, Questions, RouteTable};
 use crate::telemetry::LogFormat;
-use crate::{breaker, pool};
+use crate::{breaker, budget, pool};
 use document::{Document, Reader};
 pub use document::{Problem, is_word};
 use entries::{read_clients, read_institutions, read_routes};
+pub use limits::SharedConfig;
+use limits::read_shared;
 use questions::read_questions;
 pub use settings::{SETTINGS, render_markdown};
 
@@ -62,6 +65,8 @@ pub struct Config {
     pub search_key: Option<Hidden>,
     /// Rate limit of each client.
     pub client_limit: Quota,
+    /// Where what gateways share is kept.
+    pub shared: SharedConfig,
     /// How log lines look.
     pub log_format: LogFormat,
     /// What is logged.
@@ -87,6 +92,8 @@ pub struct InstitutionConfig {
     pub pool: pool::Settings,
     /// The breaker's rules.
     pub breaker: breaker::Settings,
+    /// The call budget.
+    pub budget: budget::Settings,
     /// Retries.
     pub retry: Retry,
     /// How long after its deadline a request may still be processed.
@@ -221,6 +228,7 @@ fn read_rest(
     }
     let mut limit = document.section("client_limit");
     let client_limit = Quota { burst: limit.count("burst", 1..=1_000_000), rate: limit.count("rate", 1..=1_000_000) };
+    let shared = read_shared(document, &store, &institutions);
     let resolver = read_resolver(&mut document.section("resolver"));
     let mut section = document.section("reconciliation");
     let reconcile_at = section.maybe("daily_at").and_then(|text| {
@@ -249,6 +257,7 @@ fn read_rest(
         reconcile_at,
         search_key,
         client_limit,
+        shared,
         log_format,
         log_level,
         demo_delay,

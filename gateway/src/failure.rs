@@ -5,6 +5,7 @@
 //! here and a test keeps it true. Lower modules have small errors of their own; every translation stands in this file.
 
 use crate::breaker::Rejected;
+use crate::budget::Denied;
 use crate::ledger::{JournalError, NoIds, Proof, Status, StoreError};
 use crate::pool::{ExchangeError, LendError};
 use crate::routes::Kind;
@@ -65,6 +66,8 @@ failures! {
     RepeatCanceled = "repeat-canceled",
     // Before sending: a row exists, and it is certain that nothing left.
     CircuitOpen = "circuit-open",
+    BudgetExhausted = "budget-exhausted",
+    BudgetUnavailable = "budget-unavailable",
     PoolExhausted = "pool-exhausted",
     NoLocalSocket = "no-local-socket",
     IntentNotDurable = "intent-not-durable",
@@ -212,6 +215,8 @@ impl Failure {
             RepeatNotProcessed => door(422, "TRANSACTION_NOT_PROCESSED"),
             RepeatCanceled => door(422, "TRANSACTION_CANCELED"),
             CircuitOpen => unsent("CIRCUIT_OPEN", Counts::Never, Fate::None),
+            BudgetExhausted => unsent("BUDGET_EXHAUSTED", Counts::Aborted, Fate::Kept),
+            BudgetUnavailable => unsent("BUDGET_UNAVAILABLE", Counts::Aborted, Fate::Kept),
             PoolExhausted => unsent("GATEWAY_SATURATED", Counts::Aborted, Fate::None),
             NoLocalSocket => unsent("GATEWAY_SATURATED", Counts::Aborted, Fate::None),
             IntentNotDurable => unsent("LEDGER_UNAVAILABLE", Counts::Aborted, Fate::Kept),
@@ -263,6 +268,18 @@ impl Failure {
         }
     }
 
+    /// Whether an inquiry that failed so may be answered with what is kept of an earlier one: the host could not be asked, or did
+    /// not answer. A decline is an answer, and our own jam is none of the host's failures.
+    #[must_use]
+    pub const fn is_host_failure(self) -> bool {
+        use Failure::*;
+        let unasked = matches!(self, CircuitOpen | BudgetExhausted | BudgetUnavailable);
+        let unreachable = matches!(self, HostUnreachable | WroteNothingFresh | WroteNothingReused | HostNotProcessed);
+        let after_send = matches!(self.policy(Kind::Inquiry).record, Record::Unknown);
+        let ours = matches!(self, ShutdownAfterSend | InternalAfterSend | OutcomeNotDurable | RepeatInDoubt);
+        unasked || unreachable || (after_send && !ours)
+    }
+
     /// Whether the same call may be made again as it is: nothing was processed.
     #[must_use]
     pub const fn is_retryable(self, kind: Kind) -> bool {
@@ -274,6 +291,15 @@ impl Failure {
 impl From<Rejected> for Failure {
     fn from(_: Rejected) -> Self {
         Self::CircuitOpen
+    }
+}
+
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Exhausted(_) => Self::BudgetExhausted,
+            Denied::Unavailable => Self::BudgetUnavailable,
+        }
     }
 }
 
@@ -303,6 +329,7 @@ impl Failure {
     pub const fn of_exchange(error: ExchangeError, reused: bool) -> Self {
         match (error, reused) {
             (ExchangeError::CannotFrame, _) => Self::InternalBeforeSend,
+            (ExchangeError::Withheld, _) => Self::DeadlineBeforeSend,
             (ExchangeError::Write { written: 0 }, false) => Self::WroteNothingFresh,
             (ExchangeError::Write { written: 0 }, true) => Self::WroteNothingReused,
             (ExchangeError::Write { .. }, _) => Self::WriteBroken,
@@ -382,8 +409,14 @@ mod tests {
 
     #[test]
     fn the_breaker_counts_only_what_the_host_did() {
-        let ours =
-            [Failure::PoolExhausted, Failure::NoLocalSocket, Failure::DeadlineBeforeSend, Failure::IntentNotDurable];
+        let ours = [
+            Failure::BudgetExhausted,
+            Failure::BudgetUnavailable,
+            Failure::PoolExhausted,
+            Failure::NoLocalSocket,
+            Failure::DeadlineBeforeSend,
+            Failure::IntentNotDurable,
+        ];
         for (failure, _, policy) in every_row() {
             if ours.contains(&failure)
                 || failure.name().starts_with("shutdown")
@@ -395,6 +428,16 @@ mod tests {
                 assert_eq!(policy.counts, Counts::Never, "{failure:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_kept_stands_in_for_a_host_that_failed_and_never_for_a_decline_or_a_jam_of_ours() {
+        use Failure::*;
+        let yes =
+            [CircuitOpen, BudgetExhausted, BudgetUnavailable, HostUnreachable, ReadTimeout, BadFrame, InDoubtCode];
+        assert!(yes.into_iter().all(Failure::is_host_failure));
+        let no = [HostDeclined, PoolExhausted, ShutdownAfterSend, InternalBeforeSend, InvalidRequest, IntentNotDurable];
+        assert!(!no.into_iter().any(Failure::is_host_failure));
     }
 
     #[test]

@@ -17,17 +17,19 @@ use axum::response::Response;
 use tokio_util::either::Either;
 use tower::{Layer, Service};
 
+use crate::bucket::Standing;
 use crate::failure::Failure;
+use crate::redis_store::Patience;
 use crate::routes::Route;
 use auth::Caller;
-use rate_limit::Standing;
 
 /// A request that passed every filter.
 #[derive(Debug, Clone)]
 pub struct Admitted {
     caller: Arc<Caller>,
     route: Arc<Route>,
-    standing: Standing,
+    standing: Option<Standing>,
+    patience: Patience,
 }
 
 impl Admitted {
@@ -43,10 +45,16 @@ impl Admitted {
         &self.route
     }
 
-    /// What is left of the caller's rate limit.
+    /// What is left of the caller's rate limit, if anybody knows.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> Option<Standing> {
         self.standing
+    }
+
+    /// How long the request may still wait for Redis.
+    #[must_use]
+    pub fn patience(&self) -> &Patience {
+        &self.patience
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod catalogue;
 pub mod edge;
 pub mod ledger;
+pub mod limits;
 pub mod operations;
 pub mod reply;
 pub mod resolution;

@@ -40,14 +40,16 @@ pub use journal::{
 };
 use metrics::Metrics;
 use recovering::recover;
-pub use row::{Answer, Attempt, Closing, DUPLICATE_ID, Facts, Outcome, Proof, Resolution, ResolveAs, Row, Status};
+pub use row::{
+    Answer, Attempt, Closing, DUPLICATE_ID, Facts, Outcome, Proof, Resolution, ResolveAs, Row, ServedFrom, Status,
+};
 pub use search_key::search_key;
 pub(crate) use search_key::sync_folder_of;
 use store::InstanceLease;
 pub use store::{
     ByHand, Claim, ClaimKey, Claimed, Class, Delivery, Difference, Doubt, Filter, Gate, Horizon, HostLine, LedgerLine,
     MemoryStore, Of, Owner, Passage, Progress, Repeat, Resolved, Run, Shipment, Shipper, SqlStore, Step, StepEnd,
-    Store, StoreError, StoredRow, Taken, Tally, Verdict, Wanted,
+    Store, StoreError, StoredRow, Taken, Tally, Verdict, Wanted, migrate_postgres,
 };
 
 /// The ledger's rules.

@@ -1,5 +1,5 @@
-//! One transaction's way through the gate: deadline, permit, connection, exchange, retry. The only retry loop, and the
-//! one gate out: every call to an institution passes here.
+//! One transaction's way out: deadline, budget, permit, connection, exchange, retry. The only retry loop, and the one way
+//! out: every call to an institution passes here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,12 @@ use std::time::Duration;
 use codec::Record;
 
 use crate::breaker::{Breaker, Outcome, Permit};
+use crate::budget::{Denied, Gate, Place};
 use crate::clock::{Clock, Deadline, Instant};
 use crate::failure::{Counts, Failure, Fate};
 use crate::ledger::{Entry, Proof};
-use crate::pool::{Connection, Pool};
+use crate::pool::{Connection, ExchangeError, Exchanged, Pool};
+use crate::redis_store::Patience;
 use crate::routes::{HostAnswer, Interpretation, Kind, Questions, Route};
 use crate::telemetry::Telemetry;
 
@@ -34,6 +36,8 @@ pub struct Institution {
     pub pool: Pool,
     /// Its circuit.
     pub breaker: Arc<Breaker>,
+    /// Its call budget.
+    pub gate: Gate,
     /// Its retries.
     pub retry: Retry,
     /// What we may ask it ourselves.
@@ -53,12 +57,42 @@ pub struct Fault {
     pub host: Option<HostAnswer>,
     /// When it is worth asking again, if that is known.
     pub retry_after: Option<Duration>,
+    /// Another transaction asked, and this is what it heard: of this one nothing was sent.
+    pub followed: bool,
+}
+
+impl Fault {
+    /// What the ledger records.
+    #[must_use]
+    pub fn record(&self, kind: Kind) -> crate::failure::Record {
+        if self.followed { crate::failure::Record::Failed(Proof::P0) } else { self.failure.policy(kind).record }
+    }
 }
 
 impl From<Failure> for Fault {
     fn from(failure: Failure) -> Self {
-        Self { failure, host: None, retry_after: None }
+        Self { failure, host: None, retry_after: None, followed: false }
     }
+}
+
+impl From<Denied> for Fault {
+    fn from(denied: Denied) -> Self {
+        let retry_after = if let Denied::Exhausted(wait) = denied { wait } else { None };
+        Self { retry_after, ..Failure::from(denied).into() }
+    }
+}
+
+/// A message on its way out.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// Whose message it is.
+    pub route: &'a Route,
+    /// The message.
+    pub frame: &'a [u8],
+    /// When all must be over.
+    pub deadline: Deadline,
+    /// How long it may wait for Redis.
+    pub patience: &'a Patience,
 }
 
 /// Where a call writes down what it does.
@@ -103,6 +137,7 @@ struct Call<'a, T> {
     route: &'a Route,
     frame: &'a [u8],
     deadline: Deadline,
+    patience: &'a Patience,
     entry: &'a mut T,
     /// After its first counted failure a transaction counts no more: one inquiry's retries never open a circuit alone.
     counted: bool,
@@ -113,14 +148,9 @@ impl Institution {
     ///
     /// # Errors
     /// [`Fault`]: of several attempts the first in doubt, unless a later one got an explicit answer, else the last.
-    pub async fn call<T: Transcript>(
-        &self,
-        route: &Route,
-        frame: &[u8],
-        deadline: Deadline,
-        entry: &mut T,
-    ) -> Result<Record, Fault> {
-        let mut call = Call { route, frame, deadline, entry, counted: false };
+    pub async fn call<T: Transcript>(&self, outgoing: Outgoing<'_>, entry: &mut T) -> Result<Record, Fault> {
+        let Outgoing { route, frame, deadline, patience } = outgoing;
+        let mut call = Call { route, frame, deadline, patience, entry, counted: false };
         let mut in_doubt: Option<Fault> = None;
         let may_retry = route.kind == Kind::Inquiry && call.entry.may_retry();
         let mut retries_left = if may_retry { self.retry.retries } else { 0 };
@@ -155,12 +185,19 @@ impl Institution {
         wait_min + wait_max.saturating_sub(wait_min).mul_f64(fastrand::f64())
     }
 
-    /// One attempt, in the order that docs/FAILURES.md gives: permit, connection, intent, a last look at the deadline, send.
+    /// One attempt, in the order that docs/FAILURES.md gives: budget queue, permit, connection, intent, budget slot, a last look at
+    /// slot and deadline, send.
     async fn attempt<T: Transcript>(&self, call: &mut Call<'_, T>) -> Result<Record, Fault> {
-        let permit = self.breaker.admit().map_err(|rejected| Fault {
+        let rejected = |rejected: crate::breaker::Rejected| Fault {
             retry_after: Some(rejected.retry_after),
             ..Fault::from(Failure::CircuitOpen)
-        })?;
+        };
+        if self.gate.has_queue() && self.breaker.is_waiting() {
+            // Nobody queues for a circuit that is open. Should its wait be over just now, this is no probe yet.
+            self.breaker.admit().map(drop).map_err(rejected)?;
+        }
+        let place = self.gate.enter(&call.route.budget_class, call.deadline).await?;
+        let permit = self.breaker.admit().map_err(rejected)?;
         let connection = match self.pool.lend(call.deadline).await {
             Ok(connection) => connection,
             Err(error) => {
@@ -173,15 +210,9 @@ impl Institution {
         if let Err(failure) = call.entry.intend(call.deadline).await {
             return Err(call.finish(held, failure));
         }
-        if call.deadline.has_passed(self.clock.now()) {
-            return Err(call.finish(held, Failure::DeadlineBeforeSend));
-        }
-        let reused = held.connection.is_reused();
-        let entry = &call.entry;
-        let exchanged = held.connection.exchange(call.frame, call.deadline, || entry.mark_maybe_sent()).await;
-        let exchanged = match exchanged {
+        let exchanged = match self.send(call, &mut held.connection, place).await {
             Ok(exchanged) => exchanged,
-            Err(error) => return Err(call.finish(held, Failure::of_exchange(error, reused))),
+            Err(fault) => return Err(Fault { retry_after: fault.retry_after, ..call.finish(held, fault.failure) }),
         };
         if exchanged.surplus && !call.route.echoes_id {
             // Two replies for one request, and nothing in ours says which is which.
@@ -220,6 +251,37 @@ impl Institution {
             call.finish(held, failure)
         };
         Err(Fault { host, ..fault })
+    }
+
+    /// Sends within a slot and reads the reply. A slot that came too late to be used is thrown away, and another one asked for.
+    async fn send<T: Transcript>(
+        &self,
+        call: &Call<'_, T>,
+        connection: &mut Connection,
+        place: Place,
+    ) -> Result<Exchanged, Fault> {
+        let reused = connection.is_reused();
+        let mut place = Some(place);
+        while let Some(waiting) = &mut place {
+            let slot = waiting.slot(call.patience).await?;
+            if call.deadline.has_passed(self.clock.now()) {
+                waiting.too_late(call.deadline);
+                return Err(Failure::DeadlineBeforeSend.into());
+            }
+            let before_write = || {
+                let holds = slot.holds(self.clock.now());
+                if holds {
+                    call.entry.mark_maybe_sent();
+                    place.take().into_iter().for_each(Place::used);
+                }
+                holds
+            };
+            match connection.exchange(call.frame, call.deadline, before_write).await {
+                Err(ExchangeError::Withheld) => place.iter_mut().for_each(|place| place.too_late(call.deadline)),
+                ended => return ended.map_err(|error| Failure::of_exchange(error, reused).into()),
+            }
+        }
+        Err(Failure::InternalBeforeSend.into())
     }
 
     /// Counts a failed attempt, by name.

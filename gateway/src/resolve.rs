@@ -20,7 +20,8 @@ use crate::ledger::{
     ByHand, Doubt, Ledger, Resolution, ResolveAs, Step, StepEnd, Store, StoreError, StoredRow, TransactionId, Verdict,
     Wanted,
 };
-use crate::resilience::{Institution, Transcript};
+use crate::redis_store::Patience;
+use crate::resilience::{Fault, Institution, Outgoing, Transcript};
 use crate::routes::{Kind, OnDoubt, Route, RouteTable};
 use crate::telemetry::Telemetry;
 use judgement::{Heard, Question, Terms};
@@ -280,9 +281,15 @@ async fn ask(institution: &Institution, route: &Route, asking: &mut Asking<'_>, 
         return Heard::Nothing("internal");
     }
     let deadline = Deadline::after(clock.now(), route.deadline);
-    match institution.call(route, &frame, deadline, asking).await {
+    let patience = Patience::default();
+    let outgoing = Outgoing { route, frame: &frame, deadline, patience: &patience };
+    match institution.call(outgoing, asking).await {
         Ok(reply) => asking.question.understand(&reply),
-        Err(fault) if fault.failure == Failure::CircuitOpen => Heard::Suspended(fault.retry_after.unwrap_or_default()),
+        Err(Fault {
+            failure: failure @ (Failure::CircuitOpen | Failure::BudgetExhausted | Failure::BudgetUnavailable),
+            retry_after,
+            ..
+        }) => Heard::Suspended(failure.name(), retry_after.unwrap_or_default()),
         Err(fault) => Heard::Nothing(fault.failure.name()),
     }
 }

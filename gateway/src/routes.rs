@@ -92,6 +92,19 @@ pub struct RouteEntry {
     pub settle_time: Duration,
     /// What is done about a mutation whose result is not known.
     pub on_doubt: OnDoubt,
+    /// The class in which its calls are counted.
+    pub budget_class: String,
+    /// How long its replies may be given again; none, and they are not.
+    pub cache: Option<CacheRule>,
+}
+
+/// How long a reply may be given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheRule {
+    /// As if the host had just said it.
+    pub ttl: Duration,
+    /// For so long again when the host fails, and marked as stale.
+    pub grace: Duration,
 }
 
 /// What is done about a mutation whose result is not known.
@@ -231,6 +244,17 @@ impl Route {
                 reply.name()
             ));
         }
+        if entry.cache.is_some() {
+            // Whatever concerns one person must never reach another: only what two layouts and the kind say is for everybody.
+            let personal = entry.ledger_names.iter().any(Option::is_some) || !request.is_public() || !reply.is_public();
+            if entry.kind == Kind::Mutation || personal {
+                faults.push(format!(
+                    "only an inquiry without ledger fields may be cached, and only if `{}` and `{}` both say `public = true`",
+                    request.name(),
+                    reply.name()
+                ));
+            }
+        }
         let fills = [Fill::TransactionId, Fill::BusinessDate, Fill::Time];
         let fills = fills.into_iter().filter_map(|fill| Some((request.index_of_fill(fill)?, fill))).collect();
         let (Some(response_code), true) = (response_code, faults.is_empty()) else { return Err(faults) };
@@ -241,13 +265,25 @@ impl Route {
     /// SHA-256 of a frame without what the gateway filled in: two requests with one body have one fingerprint.
     #[must_use]
     pub fn fingerprint(&self, frame: &[u8]) -> Vec<u8> {
+        Sha256::digest(self.without_fills(frame)).to_vec()
+    }
+
+    /// Under what a reply to this frame is kept: the route, both layouts' versions, and every byte that the caller decides.
+    #[must_use]
+    pub fn cache_key(&self, frame: &[u8]) -> String {
+        let asked = hex::encode(Sha256::digest(self.without_fills(frame)));
+        let (request, reply) = (self.request.version(), self.reply.version());
+        format!("gwanmun:cache:{}:{request}.{reply}:{asked}", self.name)
+    }
+
+    fn without_fills(&self, frame: &[u8]) -> Vec<u8> {
         let mut frame = frame.to_vec();
         for field in self.fills.iter().filter_map(|(index, _)| self.request.fields().get(*index)) {
             if let Some(bytes) = frame.get_mut(field.offset()..field.offset() + field.length()) {
                 bytes.fill(b' ');
             }
         }
-        Sha256::digest(&frame).to_vec()
+        frame
     }
 
     /// Reads a whole reply to the request that went out as `sent`.

@@ -16,12 +16,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::cache::{ReplyCache, Served};
 use crate::clock::{Clock, Deadline, Instant};
 use crate::failure::Failure;
 use crate::ledger::{
     Answer, Claim, ClaimKey, ClaimResult, End, Facts, Ledger, Proof, Repeat, Room, Status, TransactionId, Witness,
 };
-use crate::resilience::{Fault, Institution};
+use crate::resilience::{Fault, Institution, Outgoing};
 use crate::routes::Kind;
 pub use submission::{Completed, Refusal, Render, Said, Submission};
 
@@ -30,6 +31,7 @@ pub use submission::{Completed, Refusal, Render, Said, Submission};
 pub struct Transactions {
     ledger: Arc<Ledger>,
     institutions: HashMap<String, Arc<Institution>>,
+    cache: Arc<ReplyCache>,
     admission: Arc<Semaphore>,
     admission_max: usize,
     clock: Clock,
@@ -57,6 +59,7 @@ impl Transactions {
     pub fn new(
         ledger: Arc<Ledger>,
         institutions: HashMap<String, Arc<Institution>>,
+        cache: Arc<ReplyCache>,
         admission_max: usize,
         clock: Clock,
     ) -> Self {
@@ -64,6 +67,7 @@ impl Transactions {
         Self {
             ledger,
             institutions,
+            cache,
             admission,
             admission_max,
             clock,
@@ -88,7 +92,12 @@ impl Transactions {
         let place = place.map_err(|_| Failure::Overloaded)?;
         let (id, kind, witness) = (prepared.id, prepared.submission.route.kind, prepared.witness.clone());
         let render = Arc::clone(&prepared.render);
-        let running_on = (Arc::clone(&self.ledger), self.clock.clone(), self.force.clone());
+        let running_on = RunsOn {
+            ledger: Arc::clone(&self.ledger),
+            cache: Arc::clone(&self.cache),
+            clock: self.clock.clone(),
+            force: self.force.clone(),
+        };
         let task = self.tasks.spawn(async move {
             let _place = place;
             run(running_on, prepared).await
@@ -98,8 +107,7 @@ impl Transactions {
             Err(_) if witness.accepted() => {
                 let fault = self.after_panic(kind, &witness).await;
                 let elapsed = self.clock.now().saturating_duration_since(started);
-                let answer = render(id, elapsed, &Err(fault.clone()));
-                Completed { id, said: Said::Ran(answer, Some(fault)) }
+                ran(id, elapsed, &render, Served::by_host(Err(fault)))
             }
             Err(_) => return Err(Failure::InternalBeforeSend.into()),
         };
@@ -170,10 +178,21 @@ impl Transactions {
     }
 }
 
-/// What a transaction's task runs on: the ledger, the clock, and the signal that the drain time is over.
-type RunsOn = (Arc<Ledger>, Clock, CancellationToken);
+/// What a transaction's task runs on.
+struct RunsOn {
+    ledger: Arc<Ledger>,
+    cache: Arc<ReplyCache>,
+    clock: Clock,
+    /// The drain time is over.
+    force: CancellationToken,
+}
 
-async fn run((ledger, clock, force): RunsOn, prepared: Prepared) -> Result<Completed, Refusal> {
+fn ran(id: TransactionId, elapsed: Duration, render: &Render, served: Served) -> Completed {
+    let answer = render(id, elapsed, &served);
+    Completed { id, said: Said::Ran(answer, Box::new(served)) }
+}
+
+async fn run(RunsOn { ledger, cache, clock, force }: RunsOn, prepared: Prepared) -> Result<Completed, Refusal> {
     let Prepared { submission, institution, id, frame, deadline, started, room, witness, render } = prepared;
     let (ledger, clock) = (&ledger, &clock);
     let route = &submission.route;
@@ -193,18 +212,20 @@ async fn run((ledger, clock, force): RunsOn, prepared: Prepared) -> Result<Compl
     }
     let mut entry = ledger.accept(facts, room, witness.clone());
     // Only the call can be cut short; its end is recorded in any case, so that row and answer say the same.
-    let result = tokio::select! {
+    let outgoing = Outgoing { route, frame: &frame, deadline, patience: &submission.patience };
+    let served = tokio::select! {
         biased;
-        result = institution.call(route, &frame, deadline, &mut entry) => result,
+        served = cache.call(&institution, outgoing, &mut entry) => served,
         () = force.cancelled() => {
             let sent = witness.maybe_sent();
-            Err(if sent { Failure::ShutdownAfterSend } else { Failure::ShutdownBeforeSend }.into())
+            let failure = if sent { Failure::ShutdownAfterSend } else { Failure::ShutdownBeforeSend };
+            Served::by_host(Err(failure.into()))
         }
     };
-    let (status, proof, code, detail) = match &result {
-        Ok(record) => (Status::Success, None, Some(record.text("responseCode")), None),
-        Err(Fault { failure, host, .. }) => {
-            let (status, proof) = match failure.policy(route.kind).record {
+    let (status, proof, code, detail) = match &served.result {
+        Ok(record) => (Status::Success, None, Some(record.text("responseCode")), served.failure.map(Failure::name)),
+        Err(fault @ Fault { failure, host, .. }) => {
+            let (status, proof) = match fault.record(route.kind) {
                 crate::failure::Record::Failed(proof) => (Status::Failed, Some(proof)),
                 crate::failure::Record::Unknown | crate::failure::Record::None => (Status::Unknown, None),
             };
@@ -212,22 +233,21 @@ async fn run((ledger, clock, force): RunsOn, prepared: Prepared) -> Result<Compl
         }
     };
     let elapsed = || clock.now().saturating_duration_since(started);
-    let answer = render(id, elapsed(), &result);
+    let answer = render(id, elapsed(), &served);
     let unsent = matches!(proof, Some(Proof::P0 | Proof::P1 | Proof::P2));
     // Kept for repeats of the key: what is certain and was sent. A doubt is looked up anew each time.
     let kept = (route.kind == Kind::Mutation && status != Status::Unknown && !unsent).then_some(&answer);
-    let closed = entry.close(End { status, proof, response_code: code, detail, answer: kept }, deadline).await;
+    let end = End { status, proof, response_code: code, detail, served_from: served.from, answer: kept };
+    let closed = entry.close(end, deadline).await;
     // Nothing left: that stays true, whether or not it could be recorded. Everything else must be looked up.
     if closed.is_err() && !unsent {
-        let fault = Fault::from(Failure::OutcomeNotDurable);
-        let answer = render(id, elapsed(), &Err(fault.clone()));
-        return Ok(Completed { id, said: Said::Ran(answer, Some(fault)) });
+        return Ok(ran(id, elapsed(), &render, Served::by_host(Err(Failure::OutcomeNotDurable.into()))));
     }
     // Not recorded, not released: a start will find the intent alone and call it in doubt.
     if unsent && closed.is_ok() && route.kind == Kind::Mutation {
         ledger.release(id, deadline.remaining(clock.now()).clamp(RELEASE_MIN, RELEASE_MAX)).await;
     }
-    Ok(Completed { id, said: Said::Ran(answer, result.err()) })
+    Ok(Completed { id, said: Said::Ran(answer, Box::new(served)) })
 }
 
 /// How long freeing a key may hold up the answer. If it takes longer, the key is freed a moment after the answer.

@@ -284,6 +284,7 @@ fn exchange_rate(record: &Record, draft: Draft) -> Draft {
         "EUR" => 15_120_000,
         "JPY" => 93_100,
         "CNY" => 1_925_000,
+        "GBP" => 17_640_000,
         _ => return draft.code(NO_SUCH),
     };
     let day = day_of(record.text("tranId"));

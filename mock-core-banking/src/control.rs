@@ -11,11 +11,12 @@ use tokio::net::TcpListener;
 
 use crate::bank::BookingState;
 use crate::faults::FaultSchedule;
-use crate::host::{Counters, Host};
+use crate::host::{Arrival, Counters, Host};
 
 pub(crate) async fn serve(listener: TcpListener, host: Arc<Host>) {
     let router = Router::new()
         .route("/counters", get(counters))
+        .route("/arrivals", get(arrivals))
         .route("/books/{tran_id}", get(book))
         .route("/total", get(total))
         .route("/faults", get(faults).put(set_faults))
@@ -28,6 +29,10 @@ pub(crate) async fn serve(listener: TcpListener, host: Arc<Host>) {
 
 async fn counters(State(host): State<Arc<Host>>) -> Json<Counters> {
     Json(host.counters())
+}
+
+async fn arrivals(State(host): State<Arc<Host>>) -> Json<Vec<Arrival>> {
+    Json(host.arrivals())
 }
 
 async fn book(State(host): State<Arc<Host>>, Path(id): Path<String>) -> Json<Value> {

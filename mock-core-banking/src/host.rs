@@ -1,7 +1,7 @@
 //! The bank behind its ports: takes requests off connections, carries out faults, counts. One request is outstanding per
 //! connection. Where it listens is `server`'s.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,6 +31,18 @@ pub struct Counters {
     pub refused: BTreeMap<String, u64>,
 }
 
+/// One frame that arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Arrival {
+    /// Microseconds since 1970 by this machine's clock, when the whole frame had been read.
+    pub at_us: i64,
+    /// The message type.
+    pub kind: String,
+}
+
+/// Arrivals that are remembered; of more the oldest are forgotten.
+const ARRIVALS_MAX: usize = 100_000;
+
 /// Connections since the start, and now.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Connections {
@@ -47,6 +59,7 @@ pub struct Host {
     bank: Mutex<Bank>,
     dice: Mutex<Dice>,
     counters: Mutex<Counters>,
+    arrivals: Mutex<VecDeque<Arrival>>,
     /// How often each transfer's id arrived in a frame.
     transfers: Mutex<HashMap<Vec<u8>, u32>>,
     close_idle: watch::Sender<u64>,
@@ -67,6 +80,7 @@ impl Host {
             bank: Mutex::default(),
             dice: Mutex::new(Dice::new(faults, delay)),
             counters: Mutex::default(),
+            arrivals: Mutex::default(),
             transfers: Mutex::default(),
             close_idle: watch::Sender::new(0),
         }))
@@ -149,9 +163,27 @@ impl Host {
         let kind = frame.get(..4).filter(|kind| kind.iter().all(u8::is_ascii_digit));
         let kind = kind.and_then(|kind| std::str::from_utf8(kind).ok()).unwrap_or("malformed");
         *lock(&self.counters).requests.entry(kind.to_owned()).or_default() += 1;
+        self.note_arrival(kind);
         if let ("0600", Some(id)) = (kind, frame.get(4..26)) {
             *lock(&self.transfers).entry(id.to_vec()).or_default() += 1;
         }
+    }
+
+    fn note_arrival(&self, kind: &str) {
+        #[expect(clippy::disallowed_methods, reason = "the witness has a clock of its own")]
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let at_us = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        let mut arrivals = lock(&self.arrivals);
+        if arrivals.len() >= ARRIVALS_MAX {
+            arrivals.pop_front();
+        }
+        arrivals.push_back(Arrival { at_us, kind: kind.to_owned() });
+    }
+
+    /// When the last frames arrived, oldest first.
+    #[must_use]
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        lock(&self.arrivals).iter().cloned().collect()
     }
 
     /// How many frames with this transfer's id arrived, whatever became of them.

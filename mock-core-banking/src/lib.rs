@@ -14,5 +14,5 @@ mod wire;
 
 pub use bank::{Bank, Booking, BookingState, opening_balance};
 pub use faults::{Fault, FaultRule, FaultSchedule};
-pub use host::{Connections, Counters, Host};
+pub use host::{Arrival, Connections, Counters, Host};
 pub use server::{Port, Settings, Simulator, StartError};

@@ -36,7 +36,8 @@ pub(super) fn check(raw: RawLayout, faults: &mut Faults<'_>) -> Option<Layout> {
         faults.add(raw.length.span().start, message);
     }
     let line = faults.line_of(raw.name.span().start);
-    Some(Layout { name: raw.name.into_inner(), version: raw.version, charset, fields, header_length, line })
+    let (version, public) = (raw.version, raw.public);
+    Some(Layout { name: raw.name.into_inner(), version, public, charset, fields, header_length, line })
 }
 
 #[derive(Deserialize)]
@@ -48,6 +49,8 @@ pub(super) struct RawLayout {
     _description: Option<String>,
     #[serde(default = "first_version")]
     version: u32,
+    #[serde(default)]
+    public: bool,
     charset: Spanned<String>,
     length: Spanned<usize>,
     field: Vec<Spanned<RawField>>,

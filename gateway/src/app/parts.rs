@@ -4,23 +4,51 @@ use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{DialBy, StartError};
 use crate::breaker::Breaker;
+use crate::budget::{Gate, SlotStore, Stores};
+use crate::cache::{CacheStore, ReplyCache};
 use crate::clock::Clock;
 use crate::config::{Config, InstitutionConfig, StoreConfig};
 use crate::ledger::{OpenError, Store};
+use crate::lookup::SystemLookup;
 use crate::pool::{Pool, TcpDial};
+use crate::redis_store::RedisStore;
 use crate::resilience::Institution;
 use crate::resolve::{Reconciler, Resolver};
 use crate::telemetry::Telemetry;
 
+/// How long a start waits for Redis.
+pub(super) const REDIS_WAIT: Duration = Duration::from_secs(1);
+
 /// Institutions by name.
 type Institutions = Arc<BTreeMap<String, Arc<Institution>>>;
+
+/// The stores that gateways share, as far as they are configured; nothing is connected yet.
+pub(super) fn make_stores(config: &Config, clock: &Clock) -> Result<Stores, StartError> {
+    let shared = &config.shared;
+    let redis = shared.redis.as_ref().map(|url| RedisStore::new(url.reveal(), Arc::new(SystemLookup), clock.clone()));
+    let redis = redis.transpose().map_err(|rule| StartError::Shared("redis.url", rule))?;
+    let slots = shared
+        .slots
+        .as_ref()
+        .map(|url| SlotStore::new(url.reveal(), shared.slot_store, Arc::new(SystemLookup), clock.clone()));
+    let slots = slots.transpose().map_err(|rule| StartError::Shared("budget.postgres_url", rule))?;
+    Ok(Stores { redis, slots })
+}
+
+pub(super) fn make_cache(config: &Config, stores: &Stores, clock: &Clock) -> ReplyCache {
+    let redis = stores.redis.clone().filter(|_| config.shared.cache_in_redis);
+    let store = redis.map_or(CacheStore::Memory(config.shared.cache_entries_max), CacheStore::Redis);
+    ReplyCache::new(store, &config.routes, clock.clone())
+}
 
 pub(super) fn make_institutions(
     config: &Config,
     dial: &DialBy,
+    stores: &Stores,
     clock: &Clock,
     telemetry: &Arc<Telemetry>,
 ) -> BTreeMap<String, Arc<Institution>> {
@@ -30,6 +58,7 @@ pub(super) fn make_institutions(
             name: name.clone(),
             pool: Pool::new(dial, settings.framing, settings.pool, clock.clone()),
             breaker: Breaker::new(settings.breaker, clock.clone()),
+            gate: Gate::new(settings.budget.clone(), stores.clone(), clock.clone()),
             retry: settings.retry,
             questions: Arc::clone(&settings.questions),
             clock: clock.clone(),
@@ -68,7 +97,11 @@ pub async fn reconciler(config: &Config) -> Result<(Arc<Reconciler>, Store), Sta
     let store = open_store(config).await?;
     let (clock, telemetry) = (Clock::system()?, Arc::new(Telemetry::new()));
     let dial: DialBy = Box::new(|_, address| Arc::new(TcpDial { address: address.to_owned() }));
-    let institutions = Arc::new(make_institutions(config, &dial, &clock, &telemetry));
+    let stores = make_stores(config, &clock)?;
+    let institutions = Arc::new(make_institutions(config, &dial, &stores, &clock, &telemetry));
+    if let Some(redis) = &stores.redis {
+        redis.connect(REDIS_WAIT).await;
+    }
     let (_, reconciler) = make_resolving(config, &store, &institutions, &clock, &telemetry);
     Ok((reconciler, store))
 }

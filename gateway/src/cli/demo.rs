@@ -51,7 +51,7 @@ pub(super) async fn run(arguments: Arguments) -> ExitCode {
         Ok(config) => config,
         Err(problems) => return complain_all(&problems),
     };
-    start(config, |local| announce(local, &simulator)).await
+    start(config, None, |local| announce(local, &simulator)).await
 }
 
 fn with_keys(routes: &str) -> String {

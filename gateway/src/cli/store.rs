@@ -46,7 +46,7 @@ pub(super) enum Reconcile {
     },
 }
 
-fn configure(file: &std::path::Path) -> Result<Config, ExitCode> {
+pub(super) fn configure(file: &std::path::Path) -> Result<Config, ExitCode> {
     Config::from_file(file, &environment()).map_err(|problems| complain_all(&problems))
 }
 
@@ -130,7 +130,7 @@ async fn run(date: &str, config: &std::path::Path) -> Result<ExitCode, ExitCode>
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DATA) })
 }
 
-fn print(line: &str) -> Result<ExitCode, ExitCode> {
+pub(super) fn print(line: &str) -> Result<ExitCode, ExitCode> {
     match writeln!(std::io::stdout(), "{line}") {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(complain(EXIT_START, &error.to_string())),

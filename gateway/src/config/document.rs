@@ -49,7 +49,19 @@ pub(super) struct Document {
     pub(super) problems: Vec<Problem>,
 }
 
-const PLAIN: [&str; 8] = ["server", "ledger", "resolver", "reconciliation", "client_limit", "log", "layouts", "demo"];
+const PLAIN: [&str; 11] = [
+    "server",
+    "ledger",
+    "redis",
+    "budget",
+    "cache",
+    "resolver",
+    "reconciliation",
+    "client_limit",
+    "log",
+    "layouts",
+    "demo",
+];
 pub(super) const PREFIX: &str = "GWANMUN_";
 
 impl Document {
@@ -279,6 +291,11 @@ impl Reader<'_> {
         }
     }
 
+    /// A count within bounds, if it is given.
+    pub(super) fn maybe_count(&mut self, name: &str, bounds: std::ops::RangeInclusive<u64>) -> Option<u64> {
+        self.maybe(name).map(|_| self.count(name, bounds))
+    }
+
     pub(super) fn size(&mut self, name: &str, bounds: std::ops::RangeInclusive<u64>) -> usize {
         usize::try_from(self.count(name, bounds)).unwrap_or(usize::MAX)
     }
@@ -292,6 +309,11 @@ impl Reader<'_> {
                 least
             }
         }
+    }
+
+    /// A time that is longer than zero, if it is given.
+    pub(super) fn maybe_time(&mut self, name: &str) -> Option<Duration> {
+        self.maybe(name).map(|_| self.time(name))
     }
 
     /// A time that is longer than zero.

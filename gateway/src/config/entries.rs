@@ -7,6 +7,7 @@ use codec::{Catalog, Framing, LengthForm, LengthPrefix};
 
 use super::InstitutionConfig;
 use super::document::{Document, Reader, is_word};
+use super::limits::{read_budget, read_cache_rule, read_class};
 use crate::filters::auth::{Client, Role};
 use crate::resilience::Retry;
 use crate::routes::{HostCodes, Kind, OnDoubt, Questions, Route, RouteEntry, RouteTable};
@@ -37,6 +38,7 @@ pub(super) fn read_institutions(document: &mut Document) -> BTreeMap<String, Ins
                 probes_max: u32::try_from(reader.count("probes_max", 1..=1_000)).unwrap_or(u32::MAX),
                 probe_timeout: reader.time("probe_timeout"),
             },
+            budget: read_budget(&mut reader, &name),
             retry: Retry {
                 retries: u32::try_from(reader.count("retries", 0..=10)).unwrap_or_default(),
                 wait_min: reader.time("retry_wait_min"),
@@ -148,7 +150,12 @@ pub(super) fn read_routes(
             // Else our own jam would be told as a deadline, and nobody would look at the pool.
             reader.refuse("deadline", "the institution's borrow_wait must be shorter than the deadline");
         }
+        if institution.budget.max_wait.is_some_and(|wait| wait >= deadline) {
+            reader.refuse("deadline", "the institution's budget_max_wait must be shorter than the deadline");
+        }
         let on_doubt = read_on_doubt(&mut reader, kind, &institution.questions);
+        let budget_class = read_class(&mut reader, kind.name(), institution);
+        let cache = read_cache_rule(&mut reader);
         let codes = institution.codes.clone();
         let entry = RouteEntry {
             name,
@@ -162,6 +169,8 @@ pub(super) fn read_routes(
             deadline,
             settle_time: institution.settle_time,
             on_doubt,
+            budget_class,
+            cache,
         };
         match Route::new(entry) {
             Ok(route) => {

@@ -18,6 +18,8 @@ struct Asked {
     settings: [&'static str; 2],
     by: (&'static str, FieldType),
     answer: &'static str,
+    /// The class in which its calls are counted.
+    class: &'static str,
 }
 
 const STATUS: Asked = Asked {
@@ -25,18 +27,21 @@ const STATUS: Asked = Asked {
     settings: ["status_request", "status_reply"],
     by: ("origTranId", FieldType::Text),
     answer: "processedFlag",
+    class: "resolution",
 };
 const NET_CANCEL: Asked = Asked {
     name: "net-cancel",
     settings: ["net_cancel_request", "net_cancel_reply"],
     by: ("origTranId", FieldType::Text),
     answer: "cancelResult",
+    class: "resolution",
 };
 const SETTLEMENT: Asked = Asked {
     name: "settlement",
     settings: ["settlement_request", "settlement_reply"],
     by: ("settleDate", FieldType::Date),
     answer: "records",
+    class: "reconciliation",
 };
 
 /// Reads what each institution can be asked.
@@ -123,6 +128,9 @@ fn read_one(
         reader.refuse(request_key, message);
         return None;
     }
+    if !institution.budget.classes.iter().any(|known| known.name == asked.class) {
+        reader.refuse("budget_classes", format!("questions need a class `{}` in `budget_classes`", asked.class));
+    }
     check_lengths(reader, institution.framing, &request, &reply, [request_key, reply_key]);
     let codes = &institution.codes;
     // An answer about another transaction is an answer, whatever its code says about that one. A list that is refused is none.
@@ -140,6 +148,8 @@ fn read_one(
         deadline,
         settle_time: institution.settle_time,
         on_doubt: OnDoubt::Manual,
+        budget_class: asked.class.to_owned(),
+        cache: None,
     };
     match Route::new(entry) {
         Ok(route) => Some(Arc::new(route)),

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::TurnedAway;
-use super::rate_limit::{Bucket, Quota};
+use crate::bucket::{Bucket, Quota};
 use crate::failure::Failure;
 
 /// What a key may do.
@@ -105,7 +105,7 @@ pub fn authenticate(keys: &Keys, head: &mut Parts) -> Result<(), TurnedAway> {
 /// before 404 and 405. Transaction routes are data; their role is looked at in `routing`.
 pub fn authorize(head: &Parts) -> Result<(), TurnedAway> {
     let path = head.uri.path();
-    let operators = ["/api/circuit/", "/api/pool/", "/api/gateway/resolve/"];
+    let operators = ["/api/circuit/", "/api/pool/", "/api/limits/", "/api/gateway/resolve/"];
     if matches!(path, "/metrics" | "/api/reconciliation/run") || operators.iter().any(|own| path.starts_with(own)) {
         require(Role::Operator, head)
     } else if matches!(path, "/api/ledger/search" | "/api/ledger/summary") || path.starts_with("/api/reconciliation/") {

@@ -1,155 +1,99 @@
-//! How often a client may call: a token bucket for each client, in memory.
+//! How often a client may call: a token bucket for each client, in this process, or in Redis when several gateways must agree.
 //!
-//! It is the generic cell rate algorithm: one number, the time at which the bucket will be full again. Pure in
-//! `decide`; the shell swaps the number atomically, so there is no lock.
+//! A Redis that does not answer lets everybody pass: this limit protects us from a client, and nobody else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use axum::http::request::Parts;
 
 use super::auth::Caller;
 use super::{Admitted, TurnedAway};
-use crate::clock::Instant;
+use crate::bucket::{Quota, Standing};
+use crate::clock::Clock;
 use crate::failure::Failure;
+use crate::redis_store::{OnceASecond, Patience, RedisStore};
 use crate::routes::Route;
 
-/// A client's limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quota {
-    /// Calls at once after a pause.
-    pub burst: u64,
-    /// Calls a second for ever.
-    pub rate: u64,
-}
-
-/// What is left of a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
-    /// The burst.
-    pub limit: u64,
-    /// Calls that could be made now.
-    pub remaining: u64,
-    /// Until all are back.
-    pub reset: Duration,
-    /// Until one more call passes; zero when one would pass now.
-    pub retry_after: Duration,
-}
-
-/// One client's bucket.
+/// The limit of all clients: one bucket each.
 #[derive(Debug)]
-pub struct Bucket {
+pub struct ClientLimit {
     quota: Quota,
-    /// Nanoseconds since `origin` at which the bucket is full.
-    full_at: AtomicU64,
-    origin: std::sync::OnceLock<Instant>,
+    redis: Option<RedisStore>,
+    clock: Clock,
+    counts: Counts,
+    said: OnceASecond,
 }
 
-impl Bucket {
-    /// A full bucket.
+#[derive(Debug, Default)]
+struct Counts {
+    passed: AtomicU64,
+    refused: AtomicU64,
+    degraded: AtomicU64,
+}
+
+/// What operators see.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Calls that passed, degraded or not.
+    pub passed: u64,
+    /// Calls that were refused.
+    pub refused: u64,
+    /// Calls that passed without being counted, because Redis did not answer.
+    pub degraded: u64,
+}
+
+impl ClientLimit {
+    /// A limit, shared over Redis if there is one.
     #[must_use]
-    pub fn new(quota: Quota) -> Self {
-        Self { quota, full_at: AtomicU64::new(0), origin: std::sync::OnceLock::new() }
+    pub fn new(quota: Quota, redis: Option<RedisStore>, clock: Clock) -> Self {
+        Self { quota, redis, clock, counts: Counts::default(), said: OnceASecond::default() }
     }
 
-    /// Takes one token; says whether there was one.
-    fn take(&self, now: Instant) -> (bool, Standing) {
-        let origin = *self.origin.get_or_init(|| now);
-        let now = u64::try_from(now.saturating_duration_since(origin).as_nanos()).unwrap_or(u64::MAX);
-        let mut full_at = self.full_at.load(Ordering::Relaxed);
-        loop {
-            let (next, standing) = decide(full_at, now, self.quota);
-            let Some(next) = next else { return (false, standing) };
-            match self.full_at.compare_exchange_weak(full_at, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return (true, standing),
-                Err(changed) => full_at = changed,
+    /// Where it is counted, in a word.
+    #[must_use]
+    pub fn store_name(&self) -> &'static str {
+        if self.redis.is_some() { "redis" } else { "memory" }
+    }
+
+    /// What operators see.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counts { passed, refused, degraded } = &self.counts;
+        Stats { passed: read(passed), refused: read(refused), degraded: read(degraded) }
+    }
+
+    /// The filter, last in the chain: takes one token of the caller's bucket and lets the request in.
+    ///
+    /// # Errors
+    /// [`TurnedAway`].
+    pub async fn admit(&self, head: &mut Parts) -> Result<(), TurnedAway> {
+        let caller = head.extensions.remove::<Arc<Caller>>().ok_or(Failure::Unauthenticated)?;
+        let route = head.extensions.remove::<Arc<Route>>().ok_or(Failure::UnknownRoute)?;
+        let patience = Patience::default();
+        let standing = match self.take(&caller, &patience).await {
+            Some((true, standing)) => Some(standing),
+            Some((false, standing)) => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(TurnedAway { failure: Failure::RateLimited, standing: Some(standing) });
             }
-        }
-    }
-}
-
-/// The new time at which the bucket is full, when a token could be taken, and what is left. Times in nanoseconds.
-fn decide(full_at: u64, now: u64, quota: Quota) -> (Option<u64>, Standing) {
-    let interval = 1_000_000_000 / quota.rate.max(1);
-    let whole = interval.saturating_mul(quota.burst);
-    let taken = full_at.max(now).saturating_add(interval);
-    let passes = taken <= now.saturating_add(whole);
-    let next = if passes { taken } else { full_at };
-    let debt = next.saturating_sub(now);
-    let standing = Standing {
-        limit: quota.burst,
-        remaining: whole.saturating_sub(debt) / interval.max(1),
-        reset: Duration::from_nanos(debt),
-        retry_after: Duration::from_nanos((debt + interval).saturating_sub(whole)),
-    };
-    (passes.then_some(next), standing)
-}
-
-/// The filter, last in the chain: takes one token of the caller's bucket and lets the request in.
-pub fn admit(now: Instant, head: &mut Parts) -> Result<(), TurnedAway> {
-    let caller = head.extensions.remove::<Arc<Caller>>().ok_or(Failure::Unauthenticated)?;
-    let route = head.extensions.remove::<Arc<Route>>().ok_or(Failure::UnknownRoute)?;
-    let (passes, standing) = caller.bucket.take(now);
-    if !passes {
-        return Err(TurnedAway { failure: Failure::RateLimited, standing: Some(standing) });
-    }
-    head.extensions.insert(Admitted { caller, route, standing });
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const QUOTA: Quota = Quota { burst: 5, rate: 10 };
-    const MS: u64 = 1_000_000;
-
-    #[test]
-    fn a_full_bucket_gives_its_burst_and_then_its_rate() {
-        let mut full_at = 0;
-        let mut take = |now| {
-            let (next, standing) = decide(full_at, now, QUOTA);
-            full_at = next.unwrap_or(full_at);
-            (next.is_some(), standing)
+            None => None,
         };
-        for left in (0..5).rev() {
-            let (passes, standing) = take(0);
-            assert_eq!((passes, standing.remaining), (true, left));
-        }
-        let (passes, standing) = take(0);
-        assert_eq!(
-            (passes, standing.retry_after, standing.reset),
-            (false, Duration::from_millis(100), Duration::from_millis(500))
-        );
-        assert!(!take(99 * MS).0);
-        assert!(take(100 * MS).0);
-        assert!(!take(150 * MS).0);
-        assert!(take(200 * MS).0);
+        self.counts.passed.fetch_add(1, Ordering::Relaxed);
+        head.extensions.insert(Admitted { caller, route, standing, patience });
+        Ok(())
     }
 
-    #[test]
-    fn over_any_time_no_more_pass_than_burst_and_rate_allow() {
-        let (mut full_at, mut passed) = (0, 0_u64);
-        for now in (0..10_000).map(|step| step * MS) {
-            if let (Some(next), _) = decide(full_at, now, QUOTA) {
-                full_at = next;
-                passed += 1;
+    async fn take(&self, caller: &Caller, patience: &Patience) -> Option<(bool, Standing)> {
+        let Some(redis) = &self.redis else { return Some(caller.bucket.take(self.clock.now())) };
+        let taken = redis.take(&format!("gwanmun:client:{}", caller.name), self.quota, patience).await;
+        if taken.is_none() {
+            self.counts.degraded.fetch_add(1, Ordering::Relaxed);
+            if self.said.may_say(self.clock.now()) {
+                tracing::warn!("Redis does not answer: clients pass without being counted");
             }
         }
-        assert_eq!(passed, 5 + 99);
-    }
-
-    #[tokio::test]
-    async fn many_at_once_take_exactly_the_burst() {
-        let bucket = Arc::new(Bucket::new(Quota { burst: 1_000, rate: 1 }));
-        let now = crate::clock::Clock::system().unwrap().now();
-        let threads: Vec<_> = (0..8)
-            .map(|_| {
-                let bucket = Arc::clone(&bucket);
-                std::thread::spawn(move || (0..500).filter(|_| bucket.take(now).0).count())
-            })
-            .collect();
-        assert_eq!(threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>(), 1_000);
+        taken
     }
 }

@@ -169,7 +169,7 @@ fn item(stored: &StoredRow, whole: bool, role: Role) -> Item<'_> {
         correlation_id: &facts.correlation_id,
         idempotency_key_hash: facts.idempotency_key_hash.as_ref().map(hex::encode),
         layout_version: facts.layout_version,
-        served_from: "host",
+        served_from: closing.served_from.name(),
         resolution: stored.resolved.state.name(),
         resolution_method: stored.resolved.method.as_deref(),
         resolved_at: stored.resolved.at.map(time),

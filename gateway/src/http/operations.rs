@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
 
+use super::limits::{self, Limits};
 use super::reply;
 use crate::breaker::State as Circuit;
 use crate::ledger::Ledger;
@@ -28,6 +29,8 @@ pub struct Operations {
     pub transactions: Arc<Transactions>,
     /// The ledger.
     pub ledger: Arc<Ledger>,
+    /// What gateways share.
+    pub limits: Limits,
     /// Metrics.
     pub telemetry: Arc<Telemetry>,
 }
@@ -37,10 +40,15 @@ pub fn router(operations: Operations) -> Router {
     Router::new()
         .route("/api/circuit/stats", get(circuits))
         .route("/api/pool/stats", get(pools))
+        .route("/api/limits/stats", get(limits))
         .route("/metrics", get(metrics))
         .route("/health/live", get(live))
         .route("/health/ready", get(ready))
         .with_state(operations)
+}
+
+async fn limits(State(operations): State<Operations>) -> Response {
+    reply::json(StatusCode::OK, &limits::stats(&operations.limits, &operations.institutions))
 }
 
 async fn circuits(State(operations): State<Operations>) -> Response {
@@ -85,7 +93,8 @@ fn by_institution(operations: &Operations, stats: impl Fn(&Arc<Institution>) -> 
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats; counts this large do not occur")]
 async fn metrics(State(operations): State<Operations>) -> Response {
-    let Operations { institutions, transactions, ledger, telemetry } = operations;
+    let Operations { institutions, transactions, ledger, limits, telemetry } = operations;
+    limits::set_metrics(&limits, &institutions, &telemetry);
     for (name, institution) in &*institutions {
         let labels = [("institution", name.as_str())];
         let circuit = institution.breaker.stats();

@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{AGE, ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use codec::{Record, View};
+use codec::View;
 use serde::Serialize;
 
 use super::texts::{self, Language};
+use crate::bucket::Standing;
+use crate::cache::Served;
 use crate::failure::Failure;
 use crate::filters::TurnedAway;
-use crate::filters::rate_limit::Standing;
-use crate::ledger::{Answer, Resolution, TransactionId};
+use crate::ledger::{Answer, Resolution, ServedFrom, TransactionId};
 use crate::resilience::Fault;
 use crate::routes::Kind;
 use crate::telemetry::Telemetry;
@@ -27,6 +28,7 @@ use crate::transaction::{Completed, Refusal, Said};
 const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRANSACTION: HeaderName = HeaderName::from_static("x-transaction-id");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -106,7 +108,14 @@ struct Success<T> {
     transaction_id: TransactionId,
     status: &'static str,
     data: T,
+    #[serde(skip_serializing_if = "is_false")]
+    stale: bool,
     elapsed_ms: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[derive(Serialize)]
@@ -148,18 +157,13 @@ fn with_type(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Re
 
 /// Writes the answer to a transaction that ran: its status and its bytes.
 #[must_use]
-pub fn render(
-    asker: &Asker,
-    kind: Kind,
-    id: TransactionId,
-    elapsed: Duration,
-    result: &Result<Record, Fault>,
-) -> Answer {
-    match result {
+pub fn render(asker: &Asker, kind: Kind, id: TransactionId, elapsed: Duration, served: &Served) -> Answer {
+    match &served.result {
         Ok(record) => {
             let elapsed_ms = (elapsed.as_secs_f64() * 1_000_000.0).round() / 1_000.0;
             let data = record.view(View::Answer);
-            let body = Success { transaction_id: id, status: "SUCCESS", data, elapsed_ms };
+            let stale = served.from == ServedFrom::Stale;
+            let body = Success { transaction_id: id, status: "SUCCESS", data, stale, elapsed_ms };
             Answer { http: 200, body: serde_json::to_vec(&body).unwrap_or_default() }
         }
         Err(fault) => {
@@ -175,10 +179,11 @@ pub fn completed(asker: &Asker, kind: Kind, completed: Completed) -> Response {
     let Completed { id, said } = completed;
     let replayed = !matches!(said, Said::Ran(..));
     let mut response = match said {
-        Said::Ran(answer, fault) => {
+        Said::Ran(answer, served) => {
             let mut response = of_answer(answer);
-            if let Some(fault) = fault {
-                finish_problem(&mut response, kind, &fault, Some(id));
+            cache_headers(&mut response, &served);
+            if let Err(fault) = &served.result {
+                finish_problem(&mut response, kind, fault, Some(id));
             }
             response
         }
@@ -194,6 +199,24 @@ pub fn completed(asker: &Asker, kind: Kind, completed: Completed) -> Response {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
     response
+}
+
+/// `Age` and `Cache-Status` (RFC 9211), on routes whose replies are kept.
+fn cache_headers(response: &mut Response, served: &Served) {
+    if !served.cacheable {
+        return;
+    }
+    let status = match (served.from, &served.result) {
+        (ServedFrom::Stale, _) => "gwanmun; hit; fwd=stale",
+        (ServedFrom::Cache, _) if served.followed => "gwanmun; fwd=miss; collapsed",
+        (ServedFrom::Cache, _) => "gwanmun; hit",
+        (ServedFrom::Host, Ok(_)) => "gwanmun; fwd=miss; stored",
+        (ServedFrom::Host, Err(_)) => "gwanmun; fwd=miss",
+    };
+    response.headers_mut().insert(CACHE_STATUS, HeaderValue::from_static(status));
+    if served.from != ServedFrom::Host {
+        response.headers_mut().insert(AGE, HeaderValue::from(served.age.as_secs()));
+    }
 }
 
 fn of_answer(answer: Answer) -> Response {
@@ -280,7 +303,7 @@ fn problem_body(
         None => title.to_owned(),
     };
     // A doubt that was resolved is still UNKNOWN in the ledger; the resolution says how it ended.
-    let status = resolution.map(|_| crate::ledger::Status::Unknown).or(policy.record.status());
+    let status = resolution.map(|_| crate::ledger::Status::Unknown).or(fault.record(kind).status());
     let body = Problem {
         r#type: format!("urn:gwanmun:problem:{}", policy.code),
         title,

@@ -50,7 +50,9 @@ pub async fn submit(State(shared): State<Submit>, request: Request) -> Response 
         Ok(completed) => reply::completed(&asker, kind, completed),
         Err(refusal) => reply::refused(&asker, kind, &refusal),
     };
-    reply::standing_headers(&mut response, admitted.standing());
+    if let Some(standing) = admitted.standing() {
+        reply::standing_headers(&mut response, standing);
+    }
     if hurried {
         // The rest of the body is still to come; nobody shall take it for a request.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -77,13 +79,14 @@ async fn run(
         None => Refusal::from(Failure::InvalidRequest),
     })?;
     let (kind, asking) = (route.kind, asker.clone());
-    let render: Render = Box::new(move |id, elapsed, result| reply::render(&asking, kind, id, elapsed, result));
+    let render: Render = Box::new(move |id, elapsed, served| reply::render(&asking, kind, id, elapsed, served));
     let submission = Submission {
         path: path.to_owned(),
         client: Arc::clone(&admitted.caller().name),
         correlation_id: asker.correlation_text().to_owned(),
         route,
         record,
+        patience: admitted.patience().clone(),
         idempotency_key,
         render,
     };

@@ -117,6 +117,14 @@ pub fn of_failure(failure: Failure, language: Language) -> &'static str {
             "기관 장애로 호출을 차단하고 있습니다. 기관으로 전송되지 않았습니다.",
             "Calls to the institution are suspended. Nothing was sent.",
         ),
+        BudgetExhausted => (
+            "기관과 약정한 호출 한도를 모두 사용했습니다. 기관으로 전송되지 않았습니다.",
+            "The calls that the institution allows at the moment are used up. Nothing was sent.",
+        ),
+        BudgetUnavailable => (
+            "호출 한도를 확인할 수 없습니다. 기관으로 전송되지 않았습니다.",
+            "Whether the institution allows another call cannot be told now. Nothing was sent.",
+        ),
         PoolExhausted => (
             "기관 회선이 모두 사용 중입니다. 기관으로 전송되지 않았습니다.",
             "All lines to the institution are busy. Nothing was sent.",

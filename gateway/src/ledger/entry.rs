@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::journal::{JournalError, Room};
-use super::row::{Answer, Attempt, Closing, Facts, Outcome, Proof, Row, Status};
+use super::row::{Answer, Attempt, Closing, Facts, Outcome, Proof, Row, ServedFrom, Status};
 use super::{Ledger, TransactionId};
 use crate::clock::{Deadline, Instant};
 use crate::routes::Kind;
@@ -46,6 +46,8 @@ pub struct End<'a> {
     pub response_code: Option<&'a str>,
     /// The failure's name.
     pub detail: Option<&'a str>,
+    /// Where the answer came from.
+    pub served_from: ServedFrom,
     /// What the caller is told, if a repeat shall be told the same.
     pub answer: Option<&'a Answer>,
 }
@@ -126,6 +128,7 @@ impl Entry {
             attempts: std::mem::take(&mut self.attempts),
             responded_at: self.ledger.clock.wall().as_microsecond(),
             elapsed_us: i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
+            served_from: end.served_from,
         };
         let kind = facts.kind;
         let outcome = Outcome { row: Row { facts, closing }, answer: end.answer.cloned() };
@@ -146,7 +149,8 @@ impl Drop for Entry {
         let detail = Some(if std::thread::panicking() { "panic" } else { "shutdown" });
         let (status, proof) =
             if self.witness.maybe_sent() { (Status::Unknown, None) } else { (Status::Failed, Some(Proof::P0)) };
-        if self.write(End { status, proof, response_code: None, detail, answer: None }).is_err() {
+        let served_from = ServedFrom::Host;
+        if self.write(End { status, proof, response_code: None, detail, served_from, answer: None }).is_err() {
             // The journal has failed for good and the process is stopping; recovery closes it as UNKNOWN.
             tracing::error!(transaction = %self.id, "an entry could not be closed");
         }

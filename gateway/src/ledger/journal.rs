@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::id::TransactionId;
-use super::row::{Facts, Outcome, RECORD_MAX};
+use super::row::{Facts, Outcome, RECORD_MAX, Row, ServedFrom};
 use crate::clock::Deadline;
 pub use disk::{Disk, FolderDisk, SegmentFile};
 use format::{BATCH_HEADER, PAGE, RECORD_HEADER, page_from};
@@ -38,6 +38,8 @@ pub(crate) enum RecordKind {
     Outcome = 2,
     /// The same, and what the caller was told.
     Answered = 3,
+    /// How it ended, and that the answer did not come from the institution.
+    Served = 4,
 }
 
 impl RecordKind {
@@ -46,6 +48,7 @@ impl RecordKind {
             1 => Some(Self::Intent),
             2 => Some(Self::Outcome),
             3 => Some(Self::Answered),
+            4 => Some(Self::Served),
             _ => None,
         }
     }
@@ -59,6 +62,10 @@ pub(crate) fn read_outcome(kind: RecordKind, payload: &[u8]) -> Option<postcard:
         RecordKind::Answered => {
             Some(postcard::from_bytes(payload).map(|(row, answer)| Outcome { row, answer: Some(answer) }))
         }
+        RecordKind::Served => Some(postcard::from_bytes(payload).map(|(mut row, from): (Row, ServedFrom)| {
+            row.closing.served_from = from;
+            Outcome::of(row)
+        })),
     }
 }
 
@@ -186,7 +193,11 @@ impl Journal {
     /// [`JournalError`].
     pub fn append_outcome(&self, outcome: &Outcome) -> Result<Position, JournalError> {
         let Outcome { row, answer } = outcome;
+        let from = row.closing.served_from;
         match answer {
+            None if from != ServedFrom::Host => {
+                self.append(row.facts.id, RecordKind::Served, postcard::to_stdvec(&(row, from)))
+            }
             None => self.append(row.facts.id, RecordKind::Outcome, postcard::to_stdvec(row)),
             Some(answer) => self.append(row.facts.id, RecordKind::Answered, postcard::to_stdvec(&(row, answer))),
         }

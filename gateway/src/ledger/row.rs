@@ -102,6 +102,36 @@ pub struct Facts {
     pub layout_version: u32,
 }
 
+/// Where an answer came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum ServedFrom {
+    /// The institution was asked.
+    #[default]
+    Host,
+    /// A reply that was kept, and is fresh.
+    Cache,
+    /// A reply that was kept, and is not fresh any more: the institution could not be asked.
+    Stale,
+}
+
+impl ServedFrom {
+    /// The word in the ledger.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Cache => "cache",
+            Self::Stale => "stale",
+        }
+    }
+
+    /// The source of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        [Self::Host, Self::Cache, Self::Stale].into_iter().find(|from| from.name() == name)
+    }
+}
+
 /// One attempt on the wire, or on the way to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -126,6 +156,9 @@ pub struct Closing {
     /// Microseconds since 1970 in UTC.
     pub responded_at: i64,
     pub elapsed_us: i64,
+    /// Not in the record of a row that the host answered, so that journals of before can be read.
+    #[serde(skip)]
+    pub served_from: ServedFrom,
 }
 
 /// One row: facts and closing.
@@ -261,6 +294,7 @@ impl Row {
             attempts: Vec::new(),
             responded_at: now,
             elapsed_us: now.saturating_sub(facts.requested_at),
+            served_from: ServedFrom::Host,
         };
         Self { facts, closing }
     }

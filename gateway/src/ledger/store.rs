@@ -18,6 +18,7 @@ use super::row::{Facts, Outcome, Resolution, ResolveAs, Row, Status};
 pub use claim::{Claim, ClaimKey, Claimed, Owner, Progress, Repeat, Taken};
 pub use doubt::{ByHand, Doubt, Step, StepEnd, Verdict, Wanted};
 pub use memory::{Delivery, Gate, MemoryStore, Passage};
+pub use postgres::migrate as migrate_postgres;
 pub use run::{Class, Difference, Horizon, HostLine, LedgerLine, Run, Tally};
 pub use sql::SqlStore;
 

@@ -43,6 +43,8 @@ pub struct Exchanged {
 pub enum ExchangeError {
     /// The message does not fit the institution's framing; nothing was sent.
     CannotFrame,
+    /// `before_write` said no; nothing was sent, and the connection is as it was.
+    Withheld,
     /// Writing failed or ran out of time.
     Write {
         /// Bytes that had entered the kernel.
@@ -70,21 +72,24 @@ impl Connection {
         self.reused
     }
 
-    /// Sends one request and reads one reply. `before_write` runs before the first byte can leave.
+    /// Sends one request and reads one reply. `before_write` runs before the first byte can leave, and has the last word on
+    /// whether it may.
     ///
     /// # Errors
-    /// [`ExchangeError`]; the connection is then dirty, and dropping it closes it.
+    /// [`ExchangeError`]; except when nothing was sent the connection is then dirty, and dropping it closes it.
     pub async fn exchange(
         &mut self,
         message: &[u8],
         deadline: Deadline,
-        before_write: impl FnOnce(),
+        before_write: impl FnOnce() -> bool,
     ) -> Result<Exchanged, ExchangeError> {
         let mut frames = FrameCodec::new(self.shared.framing, Side::Gateway);
         let mut buffer = BytesMut::with_capacity(message.len().max(256) + 8);
         frames.encode(message, &mut buffer).map_err(|_| ExchangeError::CannotFrame)?;
         let Some(line) = &mut self.line else { return Err(ExchangeError::Write { written: 0 }) };
-        before_write();
+        if !before_write() {
+            return Err(ExchangeError::Withheld);
+        }
         self.dirty = true;
         let mut written = 0;
         let writing = write_counted(&mut *line.wire, &buffer, &mut written);
@@ -205,7 +210,7 @@ mod tests {
         let pool = pool(answer, &clock);
         let deadline = Deadline::after(clock.now(), Duration::from_millis(50));
         let mut connection = pool.lend(deadline).await.unwrap();
-        drop(connection.exchange(b"ping", deadline, || {}).await);
+        drop(connection.exchange(b"ping", deadline, || true).await);
         connection.give_back();
         pool.stats().idle
     }

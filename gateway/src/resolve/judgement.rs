@@ -32,8 +32,8 @@ pub(super) enum Heard {
     CannotUndo,
     /// Nothing that decides anything; the failure's name, or what was odd.
     Nothing(&'static str),
-    /// Nothing was sent: the circuit is open for this long.
-    Suspended(Duration),
+    /// Nothing was sent, and nothing can be for this long: the circuit is open, or the call budget is used up.
+    Suspended(&'static str, Duration),
 }
 
 impl Heard {
@@ -44,8 +44,7 @@ impl Heard {
             Self::NotProcessed => "not-processed",
             Self::Cancelled => "cancelled",
             Self::CannotUndo => "cannot-undo",
-            Self::Nothing(why) => why,
-            Self::Suspended(_) => "circuit-open",
+            Self::Nothing(why) | Self::Suspended(why, _) => why,
         }
     }
 }
@@ -131,7 +130,7 @@ impl Terms {
                 None => Verdict::Again(self.may_arrive),
             },
             (_, Heard::CannotUndo) => Verdict::Manual,
-            (_, Heard::Suspended(wait)) if !self.day_is_over => {
+            (_, Heard::Suspended(_, wait)) if !self.day_is_over => {
                 Verdict::PutOff((*wait).max(Duration::from_millis(100)))
             }
             _ if self.day_is_over => Verdict::Manual,

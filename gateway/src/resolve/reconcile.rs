@@ -5,6 +5,7 @@ mod walk;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use codec::{Record, Value};
 use jiff::civil::Date;
@@ -15,7 +16,8 @@ use super::Resolver;
 use crate::clock::{Clock, Deadline, Instant};
 use crate::failure::Failure;
 use crate::ledger::{Class, HostLine, Run, Store, StoreError, Tally, TransactionId, Wanted};
-use crate::resilience::{Institution, Transcript};
+use crate::redis_store::Patience;
+use crate::resilience::{Institution, Outgoing, Transcript};
 use crate::routes::Route;
 use walk::Walk;
 
@@ -23,6 +25,11 @@ use walk::Walk;
 const PAGE: u32 = 1_000;
 /// Lines of the host's list that are staged at a time.
 const STAGE: usize = 5_000;
+
+/// How long one page of the host's list may wait for the call budget.
+const BUDGET_PATIENCE: Duration = Duration::from_mins(5);
+/// Pause before the budget is asked again.
+const BUDGET_PAUSE: Duration = Duration::from_millis(500);
 
 /// A time of day in Seoul.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,9 +258,20 @@ impl Reconciler {
         }
         let mut frame = Vec::new();
         codec::encode(&record, &mut frame).map_err(|_| RunError::Host("the request does not fit"))?;
-        let deadline = Deadline::after(self.clock.now(), route.deadline);
-        let asked = institution.call(route, &frame, deadline, &mut Unrecorded).await;
-        asked.map_err(|fault| RunError::Host(fault.failure.name()))
+        let end = Deadline::after(self.clock.now(), BUDGET_PATIENCE);
+        loop {
+            let deadline = Deadline::after(self.clock.now(), route.deadline);
+            let outgoing = Outgoing { route, frame: &frame, deadline, patience: &Patience::default() };
+            let fault = match institution.call(outgoing, &mut Unrecorded).await {
+                Ok(page) => return Ok(page),
+                Err(fault) => fault,
+            };
+            // Others have the calls at the moment; a list of many pages has time.
+            if fault.failure != Failure::BudgetExhausted || end.has_passed(self.clock.now()) {
+                return Err(RunError::Host(fault.failure.name()));
+            }
+            tokio::time::sleep(fault.retry_after.unwrap_or_default().max(BUDGET_PAUSE)).await;
+        }
     }
 }
 

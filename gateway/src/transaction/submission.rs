@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use codec::{Record, Rule};
 
+use crate::cache::Served;
 use crate::failure::Failure;
 use crate::ledger::{Answer, Resolution, TransactionId};
-use crate::resilience::Fault;
+use crate::redis_store::Patience;
 use crate::routes::Route;
 
 /// Writes the answer to a transaction that ran, so that a repeat of its key can be given the same bytes.
-pub type Render = Box<dyn Fn(TransactionId, Duration, &Result<Record, Fault>) -> Answer + Send + Sync>;
+pub type Render = Box<dyn Fn(TransactionId, Duration, &Served) -> Answer + Send + Sync>;
 
 /// What a caller asks for, already parsed.
 pub struct Submission {
@@ -25,6 +26,8 @@ pub struct Submission {
     pub record: Record,
     /// The caller's, or ours.
     pub correlation_id: String,
+    /// How long it may still wait for Redis.
+    pub patience: Patience,
     /// Present for mutations.
     pub idempotency_key: Option<String>,
     /// Writes the answer.
@@ -64,8 +67,8 @@ pub struct Completed {
 /// What a caller gets.
 #[derive(Debug)]
 pub enum Said {
-    /// It ran.
-    Ran(Answer, Option<Fault>),
+    /// It ran, or what was kept stood in for it.
+    Ran(Answer, Box<Served>),
     /// It ran before; this is what its caller got.
     Again(Answer),
     /// It ran before, and nobody knows the result yet.

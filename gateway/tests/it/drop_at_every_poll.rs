@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use codec::{Accepts, Record, Value};
 use gwanmun::breaker::{Breaker, State};
+use gwanmun::budget::{Gate, Stores};
 use gwanmun::clock::{Clock, Deadline};
 use gwanmun::config::Config;
 use gwanmun::ledger::{
-    End, Facts, FolderDisk, Instance, JournalSettings, Ledger, MemoryStore, Settings, Status, Store, TransactionId,
-    Witness,
+    End, Facts, FolderDisk, Instance, JournalSettings, Ledger, MemoryStore, ServedFrom, Settings, Status, Store,
+    TransactionId, Witness,
 };
 use gwanmun::pool::{Pool, TcpDial};
-use gwanmun::resilience::{Fault, Institution};
+use gwanmun::redis_store::Patience;
+use gwanmun::resilience::{Fault, Institution, Outgoing};
 use gwanmun::routes::{Kind, Route};
 use gwanmun::telemetry::Telemetry;
 use mock_core_banking::{Fault as HostFault, FaultRule, FaultSchedule, Port, Simulator, opening_balance};
@@ -52,6 +54,7 @@ async fn world(kind: Kind) -> World {
         name: port.institution().to_owned(),
         pool: Pool::new(Arc::new(TcpDial::to(simulator.address(port))), own.framing, own.pool, clock.clone()),
         breaker: Breaker::new(own.breaker, clock.clone()),
+        gate: Gate::new(own.budget.clone(), Stores::default(), clock.clone()),
         retry: own.retry,
         questions: Arc::default(),
         clock: clock.clone(),
@@ -107,10 +110,22 @@ impl World {
         codec::encode(&record, &mut frame).unwrap();
         let deadline = Deadline::after(self.clock.now(), Duration::from_secs(5));
         let mut entry = self.ledger.accept(facts, self.ledger.reserve().unwrap(), Witness::default());
-        let result = self.institution.call(&self.route, &frame, deadline, &mut entry).await;
+        let patience = Patience::default();
+        let outgoing = Outgoing { route: &self.route, frame: &frame, deadline, patience: &patience };
+        let result = self.institution.call(outgoing, &mut entry).await;
         let status = if result.is_ok() { Status::Success } else { Status::Unknown };
         entry
-            .close(End { status, proof: None, response_code: None, detail: None, answer: None }, deadline)
+            .close(
+                End {
+                    status,
+                    proof: None,
+                    response_code: None,
+                    detail: None,
+                    served_from: ServedFrom::Host,
+                    answer: None,
+                },
+                deadline,
+            )
             .await
             .unwrap();
         result

@@ -3,6 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "tests read the clock and the environment themselves")]
 
 mod adding_a_message;
+mod budget;
+mod cache;
 mod callers;
 mod circuit;
 mod client;
@@ -23,6 +25,10 @@ mod pool;
 #[path = "../parts/postgres.rs"]
 mod postgres;
 mod process;
+#[path = "../parts/proxy.rs"]
+mod proxy;
+#[path = "../parts/redis.rs"]
+mod redis;
 mod reconciliation;
 mod reconciliation_at_size;
 mod resolution;

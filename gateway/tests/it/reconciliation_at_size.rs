@@ -50,6 +50,7 @@ fn outcome(serial: usize, status: Status, amount: i64) -> Outcome {
         attempts: Vec::new(),
         responded_at: 1,
         elapsed_us: 1,
+        served_from: gwanmun::ledger::ServedFrom::Host,
     };
     Outcome::of(Row { facts, closing })
 }

@@ -631,7 +631,13 @@ async fn an_inquiry_is_tried_again_within_its_deadline_and_a_mutation_never() {
 fn every_failure_is_driven_by_a_test() {
     // Draining is only seen by a request that comes while the gateway drains; `edge` drives it.
     let elsewhere = ["draining"];
-    let source = [include_str!("taxonomy.rs"), include_str!("idempotency.rs"), include_str!("resolution.rs")].concat();
+    let source = [
+        include_str!("taxonomy.rs"),
+        include_str!("idempotency.rs"),
+        include_str!("resolution.rs"),
+        include_str!("budget.rs"),
+    ]
+    .concat();
     for failure in Failure::ALL {
         let driven =
             source.contains(&format!("Failure::{failure:?},")) || source.contains(&format!("Failure::{failure:?})"));

@@ -44,6 +44,7 @@ fn row(serial: u64) -> Outcome {
         attempts: Vec::new(),
         responded_at: 0,
         elapsed_us: 0,
+        served_from: ServedFrom::Host,
     };
     Outcome::of(Row { facts: facts(serial), closing })
 }

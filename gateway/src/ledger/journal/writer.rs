@@ -93,7 +93,7 @@ impl Writer {
     fn note(&mut self, id: TransactionId, kind: RecordKind, at: Position, length: usize) {
         let live = match kind {
             RecordKind::Intent => Live::Open { segment: at.segment },
-            RecordKind::Outcome | RecordKind::Answered => Live::Closed { at, length },
+            RecordKind::Outcome | RecordKind::Answered | RecordKind::Served => Live::Closed { at, length },
         };
         self.live.insert(id, live);
     }

@@ -31,10 +31,26 @@ impl Store {
         let writers = pool(WRITERS_MAX).connect_with(options.clone()).await?;
         let readers = pool(READERS_MAX).connect_with(options).await?;
         refuse_less_than_durable(&writers).await?;
-        let migrations = migrations!("postgres": 1 "ledger" "0001_ledger.sql");
-        Migrator::with_migrations(migrations).run(&writers).await?;
+        migrator().run(&writers).await?;
         Ok(Self::Sql(SqlStore::Postgres { writers, readers }))
     }
+}
+
+/// Brings the tables of a server up to date that is no ledger's store: the call budgets may have a database of their own.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn migrate(url: &str) -> Result<(), StoreError> {
+    let options = PgConnectOptions::from_str(url)?.application_name("gwanmun").disable_statement_logging();
+    let mut connection = options.connect().await?;
+    migrator().run(&mut connection).await?;
+    Ok(())
+}
+
+fn migrator() -> Migrator {
+    Migrator::with_migrations(migrations!("postgres":
+        1 "ledger" "0001_ledger.sql",
+        2 "call budget" "0002_call_budget.sql"))
 }
 
 async fn refuse_less_than_durable(pool: &PgPool) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ mod postgres;
 
 use super::*;
 use crate::clock::Clock;
-use crate::ledger::row::{Answer, Attempt, Closing, Proof};
+use crate::ledger::row::{Answer, Attempt, Closing, Proof, ServedFrom};
 use crate::routes::Kind;
 use postgres::Postgres;
 
@@ -42,6 +42,7 @@ fn row(serial: u64, status: Status) -> Row {
         attempts,
         responded_at: 5,
         elapsed_us: 6,
+        served_from: ServedFrom::Host,
     };
     Row { facts, closing }
 }

@@ -4,21 +4,21 @@ use super::super::{Filter, Resolved, Shipment, Shipper, StoreError, StoredRow};
 use super::statement::Statement;
 use super::{Cells, Session, SqlStore};
 use crate::ledger::id::TransactionId;
-use crate::ledger::row::{Attempt, Closing, Facts, Outcome, Proof, Resolution, ResolveAs, Row, Status};
+use crate::ledger::row::{Attempt, Closing, Facts, Outcome, Proof, Resolution, ResolveAs, Row, ServedFrom, Status};
 use crate::routes::Kind;
 
 /// What a row says, in the order in which [`read`] reads.
 pub(super) const COLUMNS: &str = "seq, transaction_id, tx_code, route, kind, institution, client, account_masked, \
      account_hash, counter_account_masked, counter_account_hash, amount, status, proof, response_code, detail, attempt_log, \
-     requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, layout_version, resolution, \
-     resolution_method, resolved_at, resolved_by, resolution_note, resolve_as";
+     requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, layout_version, served_from, \
+     resolution, resolution_method, resolved_at, resolved_by, resolution_note, resolve_as";
 
 const INSERT: &str = "INSERT INTO ledger (transaction_id, business_day, tx_code, route, kind, institution, client, \
      account_masked, account_hash, counter_account_masked, counter_account_hash, amount, status, proof, response_code, \
      detail, attempts, attempt_log, requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, \
-     layout_version, resolution, resolve_as) VALUES ";
+     layout_version, served_from, resolution, resolve_as) VALUES ";
 
-/// Rows in one statement; 26 columns each stay below SQLite's limit of 32,766 variables.
+/// Rows in one statement; 27 columns each stay below SQLite's limit of 32,766 variables.
 const ROWS_PER_STATEMENT: usize = 500;
 
 /// A row on its way in, and how its doubt starts out.
@@ -160,6 +160,7 @@ fn insertion(rows: &[New<'_>]) -> Statement {
             .and_bind(&facts.correlation_id)
             .and_bind(&facts.idempotency_key_hash)
             .and_bind(facts.layout_version)
+            .and_bind(closing.served_from.name())
             .and_bind(resolution.name())
             .and_bind(resolve_as.map(ResolveAs::name))
             .push(")")
@@ -180,10 +181,14 @@ async fn park_contradiction(session: &mut Session, row: &Row) -> Result<bool, St
 }
 
 async fn park(session: &mut Session, row: &Row, reason: &'static str) -> Result<(), StoreError> {
+    let mut json = serde_json::to_value(row).unwrap_or_default();
+    if let Some(closing) = json.get_mut("closing").and_then(serde_json::Value::as_object_mut) {
+        closing.insert("served_from".to_owned(), row.closing.served_from.name().into());
+    }
     let statement = Statement::new("INSERT INTO ledger_parked (transaction_id, reason, row_json) VALUES (")
         .bind(row.facts.id.as_str())
         .and_bind(reason)
-        .and_bind(serde_json::to_string(row).unwrap_or_default())
+        .and_bind(json.to_string())
         .push(") ON CONFLICT DO NOTHING");
     session.run(statement).await?;
     Ok(())
@@ -241,6 +246,7 @@ pub(super) fn read(cells: &mut Cells) -> Result<StoredRow, StoreError> {
     let (requested_at, responded_at, elapsed_us) = (cells.int()?, cells.int()?, cells.int()?);
     let (correlation_id, idempotency_key_hash) = (cells.text()?, cells.maybe_bytes()?);
     let layout_version = u32::try_from(cells.int()?).map_err(|_| StoreError::Malformed)?;
+    let served_from = ServedFrom::by_name(&cells.text()?).ok_or_else(malformed)?;
     let resolved = Resolved {
         state: Resolution::by_name(&cells.text()?).ok_or_else(malformed)?,
         method: cells.maybe_text()?,
@@ -266,6 +272,6 @@ pub(super) fn read(cells: &mut Cells) -> Result<StoredRow, StoreError> {
         idempotency_key_hash,
         layout_version,
     };
-    let closing = Closing { status, proof, response_code, detail, attempts, responded_at, elapsed_us };
+    let closing = Closing { status, proof, response_code, detail, attempts, responded_at, elapsed_us, served_from };
     Ok(StoredRow { seq, row: Row { facts, closing }, resolved })
 }

@@ -1,0 +1,432 @@
+//! How many calls an institution gets (호출 한도): the contract allows so many a second, whoever sends them.
+//!
+//! Every call passes its institution's [`Gate`], whoever makes it, in the class of its route. A denial happens before a byte is
+//! sent, so it is certain that nothing was processed, and it says nothing about the host. Three ways to count: in this process,
+//! in a bucket in Redis, or by send slots from PostgreSQL, which alone keep the contract over several gateways on any day.
+
+mod admin;
+mod measure;
+mod outage;
+mod pacer;
+mod promise;
+mod slots;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::bucket::{Bucket, Quota};
+use crate::clock::{Clock, Deadline, Instant};
+use crate::redis_store::{OnceASecond, Patience, RedisStore};
+pub use admin::{Admin, Shown};
+pub use measure::{Measured, Spread, measure};
+use pacer::{Pacer, Turn};
+use promise::Promise;
+pub use slots::{SlotStore, StoreSettings};
+
+/// Who counts the calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keeper {
+    /// Nobody: every call passes.
+    #[default]
+    Off,
+    /// This process.
+    Memory,
+    /// A bucket in Redis.
+    Redis,
+    /// Slots from PostgreSQL.
+    Postgres,
+}
+
+impl Keeper {
+    /// The word in configurations and statistics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Memory => "memory",
+            Self::Redis => "redis",
+            Self::Postgres => "postgres",
+        }
+    }
+
+    /// The keeper of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        [Self::Off, Self::Memory, Self::Redis, Self::Postgres].into_iter().find(|keeper| keeper.name() == name)
+    }
+}
+
+/// One class of calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassRule {
+    /// Its name; routes say it.
+    pub name: String,
+    /// The smaller goes first.
+    pub priority: i32,
+    /// The share in percent that it gets in any case.
+    pub floor_percent: i32,
+}
+
+/// The budget of one institution.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Who counts.
+    pub keeper: Keeper,
+    /// What the calls are counted under; holds a hash of the contract's key, never the key.
+    pub key: String,
+    /// Calls a second.
+    pub limit: u32,
+    /// Calls at once after a pause, in memory and in Redis.
+    pub burst: u64,
+    /// From a slot to the last moment at which its frame may leave.
+    pub window: Duration,
+    /// How much the way to the institution may vary.
+    pub jitter: Duration,
+    /// A slot whose answer took longer is thrown away.
+    pub rtt_max: Duration,
+    /// How long a call waits for a slot; half its deadline when nothing is said.
+    pub max_wait: Option<Duration>,
+    /// Whether calls pass while Redis does not answer.
+    pub open_without_redis: bool,
+    /// The classes.
+    pub classes: Vec<ClassRule>,
+}
+
+/// Name under which an institution's calls are counted: a contract may be shared by institutions of one name in several
+/// gateways, and its key stands nowhere in clear.
+#[must_use]
+pub fn key_of(institution: &str, contract_key: &str) -> String {
+    let hash = hex::encode(Sha256::digest(contract_key.as_bytes()));
+    format!("{institution}:{}", hash.get(..16).unwrap_or_default())
+}
+
+/// Why a call may not be made. Nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// The calls of this moment are used up; after this time it may be worth asking again, if that is known.
+    Exhausted(Option<Duration>),
+    /// Nobody can say whether there are any left.
+    Unavailable,
+}
+
+/// What is counted for one class.
+#[derive(Debug, Default)]
+#[expect(missing_docs, reason = "the names are the documentation; docs/OPERATIONS.md explains each")]
+pub struct ClassCounts {
+    pub granted: AtomicU64,
+    pub denied: AtomicU64,
+    pub unavailable: AtomicU64,
+    /// Passed without being counted, because Redis did not answer.
+    pub degraded: AtomicU64,
+    /// Slots whose answer took too long.
+    pub discarded_slow: AtomicU64,
+    /// Slots that could not be used in time.
+    pub discarded_late: AtomicU64,
+    /// Microseconds that granted calls waited in all.
+    pub waited_us: AtomicU64,
+    /// Calls that wait at the moment.
+    pub waiting: AtomicU64,
+}
+
+fn raise(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What several institutions share: the stores, as far as they are configured.
+#[derive(Debug, Clone, Default)]
+pub struct Stores {
+    /// For buckets.
+    pub redis: Option<RedisStore>,
+    /// For slots.
+    pub slots: Option<SlotStore>,
+}
+
+/// The one gate to an institution. What it counts by can be changed while calls pass.
+#[derive(Debug)]
+pub struct Gate {
+    clock: Clock,
+    stores: Stores,
+    budget: RwLock<Arc<Budget>>,
+    counts: Mutex<BTreeMap<String, Arc<ClassCounts>>>,
+}
+
+/// What is in force.
+#[derive(Debug)]
+struct Budget {
+    settings: Settings,
+    classes: BTreeMap<String, Class>,
+    bucket: Bucket,
+    /// Until when Redis has said that there is no token.
+    empty_until: Mutex<Option<Instant>>,
+    degraded: OnceASecond,
+}
+
+#[derive(Debug)]
+struct Class {
+    counts: Arc<ClassCounts>,
+    pacer: Option<Arc<Pacer>>,
+}
+
+/// A call's place at the gate. Dropping it lets the next one of its class come.
+#[must_use = "a place that is dropped is left"]
+#[derive(Debug)]
+pub struct Place {
+    budget: Arc<Budget>,
+    clock: Clock,
+    redis: Option<RedisStore>,
+    counts: Option<Arc<ClassCounts>>,
+    turn: Option<Turn>,
+    entered: Instant,
+}
+
+/// Leave to send one frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Slot(Option<Promise>);
+
+impl Slot {
+    /// Whether the frame may leave now.
+    #[must_use]
+    pub fn holds(&self, now: Instant) -> bool {
+        self.0.is_none_or(|promise| promise.earliest <= now && now <= promise.latest)
+    }
+}
+
+impl Gate {
+    /// A gate with these settings.
+    #[must_use]
+    pub fn new(settings: Settings, stores: Stores, clock: Clock) -> Self {
+        let counts = Mutex::default();
+        let budget = RwLock::new(Arc::new(Budget::new(settings, &stores, &counts)));
+        Self { clock, stores, budget, counts }
+    }
+
+    /// Puts other settings in force. Calls that have a place keep it under the old ones.
+    ///
+    /// # Errors
+    /// The store that the settings need and that this process has none of: it must be configured when the process starts.
+    pub fn change(&self, settings: Settings) -> Result<bool, Keeper> {
+        let missing = match settings.keeper {
+            Keeper::Redis => self.stores.redis.is_none(),
+            Keeper::Postgres => self.stores.slots.is_none(),
+            Keeper::Off | Keeper::Memory => false,
+        };
+        if missing {
+            return Err(settings.keeper);
+        }
+        if self.budget().settings == settings {
+            return Ok(false);
+        }
+        let budget = Arc::new(Budget::new(settings, &self.stores, &self.counts));
+        *self.budget.write().unwrap_or_else(PoisonError::into_inner) = budget;
+        Ok(true)
+    }
+
+    fn budget(&self) -> Arc<Budget> {
+        Arc::clone(&self.budget.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.budget().settings.clone()
+    }
+
+    /// What was counted, by class, since the process started.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<String, Arc<ClassCounts>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether calls may have to wait here, so that it is worth looking at the circuit first.
+    #[must_use]
+    pub fn has_queue(&self) -> bool {
+        self.budget().settings.keeper == Keeper::Postgres
+    }
+
+    /// Takes a place, waiting for it if the class has a queue.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub async fn enter(&self, class: &str, deadline: Deadline) -> Result<Place, Denied> {
+        let budget = self.budget();
+        let entered = self.clock.now();
+        let redis = self.stores.redis.clone();
+        let mut place = Place { budget, clock: self.clock.clone(), redis, counts: None, turn: None, entered };
+        let budget = &place.budget;
+        if budget.settings.keeper == Keeper::Off {
+            return Ok(place);
+        }
+        let class = budget.classes.get(class).ok_or(Denied::Unavailable)?;
+        place.counts = Some(Arc::clone(&class.counts));
+        let counts = &class.counts;
+        let _waiting = Waiting::begin(counts);
+        let entering = match (budget.settings.keeper, &class.pacer) {
+            (Keeper::Memory | Keeper::Redis, _) => budget.known_empty(entered).map(|()| None),
+            (_, Some(pacer)) => {
+                let max_wait = budget.settings.max_wait.unwrap_or(deadline.remaining(entered) / 2);
+                pacer.enter(deadline.at_most(entered, max_wait).at()).await.map(Some)
+            }
+            _ => Err(Denied::Unavailable),
+        };
+        place.turn = counts.note(entering)?;
+        Ok(place)
+    }
+}
+
+impl Budget {
+    fn new(settings: Settings, stores: &Stores, counts: &Mutex<BTreeMap<String, Arc<ClassCounts>>>) -> Self {
+        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let class = |rule: &ClassRule| {
+            let counts = Arc::clone(counts.entry(rule.name.clone()).or_default());
+            let slots = stores.slots.as_ref().filter(|_| settings.keeper == Keeper::Postgres);
+            let pacer = slots.map(|slots| {
+                let times = (settings.window, settings.rtt_max);
+                Pacer::new(slots.clone(), (&settings.key, &rule.name), times, Arc::clone(&counts))
+            });
+            (rule.name.clone(), Class { counts, pacer })
+        };
+        let classes = settings.classes.iter().map(class).collect();
+        let bucket = Bucket::new(settings.quota());
+        Self { settings, classes, bucket, empty_until: Mutex::default(), degraded: OnceASecond::default() }
+    }
+
+    /// Denies what would be denied for certain, before a connection is lent for it.
+    fn known_empty(&self, now: Instant) -> Result<(), Denied> {
+        let wait = match self.settings.keeper {
+            Keeper::Memory => self.bucket.wait(now),
+            _ => {
+                let empty = *self.empty_until.lock().unwrap_or_else(PoisonError::into_inner);
+                empty.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+            }
+        };
+        if wait.is_zero() { Ok(()) } else { Err(Denied::Exhausted(Some(wait))) }
+    }
+
+    async fn take_from_redis(
+        &self,
+        redis: Option<&RedisStore>,
+        patience: &Patience,
+        clock: &Clock,
+        counts: &ClassCounts,
+    ) -> Result<(), Denied> {
+        let taken = match redis {
+            Some(redis) => {
+                redis.take(&format!("gwanmun:bucket:{}", self.settings.key), self.settings.quota(), patience).await
+            }
+            None => None,
+        };
+        match taken {
+            Some((true, _)) => Ok(()),
+            Some((false, standing)) => {
+                // Only time fills it, so this much is certain, whoever else takes from it.
+                let until = clock.now() + standing.retry_after;
+                *self.empty_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+                Err(Denied::Exhausted(Some(standing.retry_after)))
+            }
+            None if self.settings.open_without_redis => {
+                raise(&counts.degraded);
+                if self.degraded.may_say(clock.now()) {
+                    tracing::warn!("Redis does not answer: calls pass without being counted");
+                }
+                Ok(())
+            }
+            None => Err(Denied::Unavailable),
+        }
+    }
+}
+
+impl Settings {
+    /// As a bucket.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        Quota { burst: self.burst, rate: u64::from(self.limit) }
+    }
+
+    /// Time between two slots, by the rule that any second holds at most `limit` arrivals.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        (Duration::from_secs(1) + self.window + self.jitter) / self.limit.saturating_sub(1).max(1)
+    }
+
+    /// How far ahead slots are promised: short, so that a class that goes first need not wait for many that came before it;
+    /// long enough that a slot is not lost to a caller's short absence.
+    #[must_use]
+    pub fn lookahead(&self) -> Duration {
+        (self.interval() * 3).clamp(Duration::from_millis(10), Duration::from_millis(200))
+    }
+}
+
+impl ClassCounts {
+    /// Counts a denial, of whatever kind.
+    fn note<T>(&self, result: Result<T, Denied>) -> Result<T, Denied> {
+        match &result {
+            Err(Denied::Exhausted(_)) => raise(&self.denied),
+            Err(Denied::Unavailable) => raise(&self.unavailable),
+            Ok(_) => {}
+        }
+        result
+    }
+}
+
+impl Place {
+    /// Waits for leave to send one frame now.
+    ///
+    /// # Errors
+    /// [`Denied`]; nothing may be sent.
+    pub async fn slot(&mut self, patience: &Patience) -> Result<Slot, Denied> {
+        let Some(counts) = &self.counts else { return Ok(Slot(None)) };
+        let _waiting = Waiting::begin(counts);
+        let slot = match (self.budget.settings.keeper, &mut self.turn) {
+            (Keeper::Off, _) => Ok(Slot(None)),
+            (Keeper::Memory, _) => {
+                let (taken, standing) = self.budget.bucket.take(self.clock.now());
+                if taken { Ok(Slot(None)) } else { Err(Denied::Exhausted(Some(standing.retry_after))) }
+            }
+            (Keeper::Redis, _) => {
+                let taking = self.budget.take_from_redis(self.redis.as_ref(), patience, &self.clock, counts);
+                taking.await.map(|()| Slot(None))
+            }
+            (Keeper::Postgres, Some(turn)) => turn.slot().await.map(|promise| Slot(Some(promise))),
+            (Keeper::Postgres, None) => Err(Denied::Unavailable),
+        };
+        counts.note(slot)
+    }
+
+    /// The slot was used: the frame is about to leave, and the next one of the class may come.
+    pub fn used(self) {
+        let Some(counts) = &self.counts else { return };
+        raise(&counts.granted);
+        let waited = self.clock.now().saturating_duration_since(self.entered);
+        counts.waited_us.fetch_add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// The slot could not be used in time. Another may be asked for, until the deadline.
+    pub fn too_late(&mut self, deadline: Deadline) {
+        if let Some(turn) = &mut self.turn {
+            turn.too_late(deadline);
+        }
+    }
+}
+
+/// Somebody waits at the gate.
+struct Waiting(Arc<ClassCounts>);
+
+impl Waiting {
+    fn begin(counts: &Arc<ClassCounts>) -> Self {
+        raise(&counts.waiting);
+        Self(Arc::clone(counts))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,383 @@
+//! Send slots from PostgreSQL: asking for one, and the connections that this takes.
+//!
+//! Whatever happens to a question, its caller hears of it within its own time, and what is uncertain is told as a failure. The
+//! whole connecting (look-up, TCP, log-in) runs in one task, at most one at a time, and callers wait on it with times of
+//! their own. Questions run in tasks of their own too: a statement that is dropped half-way costs its connection.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions as _, SqlStr};
+use tokio::sync::{Notify, oneshot};
+
+use super::outage::Outage;
+use super::promise::RoundTrip;
+use crate::clock::{Clock, Deadline, Instant};
+use crate::lookup::Lookup;
+
+/// Connections at most: one does for thousands of questions a second, more only keep institutions from waiting for each other.
+const CONNECTIONS_MAX: usize = 4;
+/// How long a caller waits for a connection that others use before another one is made.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How long connecting may take once the address is known.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Pause between two tries to connect.
+const PAUSE: Duration = Duration::from_millis(250);
+/// What a question may take beyond the server's own limit.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The rules of a slot store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// The server's own limit for one question.
+    pub statement_timeout: Duration,
+    /// How long after a first failure everybody is refused at once, if nothing has succeeded since.
+    pub outage_max: Duration,
+}
+
+/// Who asks for a slot.
+#[derive(Debug, Clone)]
+pub(super) struct Claimant {
+    pub(super) key: Arc<str>,
+    pub(super) class: Arc<str>,
+    /// One a process.
+    pub(super) caller: Arc<str>,
+}
+
+/// What the database says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// A slot, this far from the moment of asking.
+    Granted {
+        wait: Duration,
+        window: Duration,
+    },
+    /// Not now: ask again after this.
+    Later(Duration),
+    /// The slot would come later than the caller waits.
+    Over(Duration),
+    NoBudget,
+    NoClass,
+}
+
+/// An answer and when it came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answered {
+    pub(super) verdict: Verdict,
+    pub(super) trip: RoundTrip,
+}
+
+/// The store can't be asked, or its answer is not known. Nothing may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the call budget's database cannot be asked")]
+pub(super) struct Unreachable;
+
+/// The store of all slots that a process asks for. Cloning shares its connections and its verdict.
+#[derive(Debug, Clone)]
+pub struct SlotStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: PgConnectOptions,
+    lookup: Arc<dyn Lookup>,
+    settings: StoreSettings,
+    clock: Clock,
+    /// Names this process among those that wait.
+    caller: Arc<str>,
+    state: Mutex<State>,
+    /// Rung when a connection came free, and when the verdict changed.
+    changed: Notify,
+    lost: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<PgConnection>,
+    /// Idle and in use.
+    open: usize,
+    connecting: bool,
+    /// Callers without a connection.
+    waiting: usize,
+    outage: Outage,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("open", &self.open).field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl SlotStore {
+    /// A store at a URL; it connects when somebody asks.
+    ///
+    /// # Errors
+    /// The rule that the URL breaks, never the URL.
+    pub fn new(
+        url: &str,
+        settings: StoreSettings,
+        lookup: Arc<dyn Lookup>,
+        clock: Clock,
+    ) -> Result<Self, &'static str> {
+        let options: PgConnectOptions = url.parse().map_err(|_| "must be postgres://user:password@host/database")?;
+        let timeout = format!("{}ms", settings.statement_timeout.as_millis());
+        let options = options.application_name("gwanmun-budget").disable_statement_logging().options([
+            ("statement_timeout", timeout.as_str()),
+            ("idle_in_transaction_session_timeout", "5s"),
+            // A promise that a crash forgets has run out by the time that the quarantine behind the crash is over.
+            ("synchronous_commit", "off"),
+            ("default_transaction_isolation", "read committed"),
+        ]);
+        let caller = format!("{:016x}", fastrand::u64(..)).into();
+        let state = Mutex::default();
+        let (changed, lost) = (Notify::new(), AtomicU64::new(0));
+        let shared = Shared { options, lookup, settings, clock, caller, state, changed, lost };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    pub(super) fn claimant(&self, key: &str, class: &str) -> Claimant {
+        Claimant { key: key.into(), class: class.into(), caller: Arc::clone(&self.shared.caller) }
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Whether everybody is refused at the moment.
+    #[must_use]
+    pub fn is_out(&self) -> bool {
+        let (now, after) = (self.shared.clock.now(), self.shared.settings.outage_max);
+        self.shared.state().outage.is_out(now, after)
+    }
+
+    /// Slots that the server may have granted though nobody heard of it.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+
+    /// Connections to the server.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.state().open
+    }
+
+    /// Asks once.
+    ///
+    /// # Errors
+    /// [`Unreachable`], by `until` and within the statement's time-out and half a second.
+    pub(super) async fn acquire(&self, claimant: &Claimant, until: Instant) -> Result<Answered, Unreachable> {
+        let shared = &self.shared;
+        let connection = shared.connection(until).await?;
+        let (give, take) = oneshot::channel();
+        let left = until.saturating_duration_since(shared.clock.now());
+        let asking = ask(Arc::clone(shared), connection, claimant.clone(), left, give);
+        tokio::spawn(asking);
+        match tokio::time::timeout_at(until, take).await {
+            Ok(Ok(answered)) => answered,
+            _ => Err(Unreachable),
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connection(self: &Arc<Self>, until: Instant) -> Result<PgConnection, Unreachable> {
+        let began = self.clock.now();
+        let mut waiting = None;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let now = self.clock.now();
+            {
+                let mut state = self.state();
+                if state.outage.is_out(now, self.settings.outage_max) {
+                    return Err(Unreachable);
+                }
+                if now >= until {
+                    // Without a connection all the time: also when nothing has said yet that it can't be had.
+                    if state.open == 0 {
+                        self.note_failure(&mut state);
+                    }
+                    return Err(Unreachable);
+                }
+                if let Some(connection) = state.idle.pop() {
+                    return Ok(connection);
+                }
+                let wanted = state.open == 0 || (now >= began + PATIENCE && state.open < CONNECTIONS_MAX);
+                if wanted && !std::mem::replace(&mut state.connecting, true) {
+                    tokio::spawn(connect(Arc::downgrade(self)));
+                }
+            }
+            waiting.get_or_insert_with(|| Waiting::begin(self));
+            let soon = Deadline::after(now, PATIENCE).at().min(until);
+            // Woken or not: look again.
+            drop(tokio::time::timeout_at(soon, changed).await);
+        }
+    }
+
+    fn give_back(&self, connection: PgConnection) {
+        let recovered = {
+            let mut state = self.state();
+            state.idle.push(connection);
+            state.outage.succeeded()
+        };
+        if recovered {
+            tracing::info!("the call budget's database answers again");
+        }
+        self.changed.notify_one();
+    }
+
+    /// A question failed, and its connection with it.
+    fn failed(&self) {
+        let mut state = self.state();
+        state.open = state.open.saturating_sub(1);
+        self.note_failure(&mut state);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn note_failure(&self, state: &mut State) {
+        if !state.outage.is_suspected() {
+            tracing::warn!("the call budget's database does not answer; nothing is sent without a slot");
+        }
+        state.outage.failed(self.clock.now());
+    }
+
+    async fn try_connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let options = match self.options.get_socket() {
+            Some(_) => self.options.clone(),
+            None => {
+                let found = self.lookup.look_up(self.options.get_host(), self.options.get_port()).await?;
+                self.options.clone().host(&found.ip().to_string()).port(found.port())
+            }
+        };
+        let late = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+        let mut connection = tokio::time::timeout(CONNECT, options.connect()).await.map_err(late)??;
+        if self.state().outage.is_suspected() {
+            // A log-in proves little: one that is answered and then falls silent would be taken for a recovery.
+            let asking = sqlx::query(SqlStr::from_static("SELECT 1")).execute(&mut connection);
+            tokio::time::timeout(self.settings.statement_timeout + GRACE, asking).await.map_err(late)??;
+        }
+        Ok(connection)
+    }
+}
+
+/// A caller without a connection.
+struct Waiting(Arc<Shared>);
+
+impl Waiting {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.state().waiting += 1;
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
+    }
+}
+
+/// The one task that connects. It goes on while somebody waits or the store is suspected, and so is the prober too.
+async fn connect(shared: Weak<Shared>) {
+    loop {
+        let Some(store) = shared.upgrade() else { return };
+        let connected = store.try_connect().await;
+        {
+            let mut state = store.state();
+            match connected {
+                Ok(connection) => {
+                    state.connecting = false;
+                    state.open += 1;
+                    drop(state);
+                    store.give_back(connection);
+                    return;
+                }
+                Err(error) => {
+                    // The kind and the code alone: a driver's text may hold an address or a user's name.
+                    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+                    tracing::debug!(code = code.as_deref(), "cannot connect to the call budget's database");
+                    store.note_failure(&mut state);
+                    if state.waiting == 0 && !state.outage.is_out(store.clock.now(), store.settings.outage_max) {
+                        state.connecting = false;
+                        return;
+                    }
+                }
+            }
+        }
+        store.changed.notify_waiters();
+        drop(store);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+const ACQUIRE: &str = "SELECT verdict, wait_us, window_us FROM call_budget_acquire($1, $2, $3, $4)";
+
+/// Asks one question over one connection, whether or not its caller still waits.
+async fn ask(
+    shared: Arc<Shared>,
+    mut connection: PgConnection,
+    claimant: Claimant,
+    max_wait: Duration,
+    give: oneshot::Sender<Result<Answered, Unreachable>>,
+) {
+    let asked = shared.clock.now();
+    let query = sqlx::query_as::<_, (String, i64, i64)>(SqlStr::from_static(ACQUIRE))
+        .bind(&*claimant.key)
+        .bind(&*claimant.class)
+        .bind(&*claimant.caller)
+        .bind(i64::try_from(max_wait.as_micros()).unwrap_or(i64::MAX));
+    let bound = shared.settings.statement_timeout + GRACE;
+    let answer = tokio::time::timeout(bound, query.fetch_one(&mut connection)).await;
+    let trip = RoundTrip { asked, answered: shared.clock.now() };
+    let told = match answer {
+        Ok(Ok(row)) => {
+            shared.give_back(connection);
+            let answered = understand(&row).map(|verdict| Answered { verdict, trip });
+            let granted = matches!(answered, Some(Answered { verdict: Verdict::Granted { .. }, .. }));
+            if give.send(answered.ok_or(Unreachable)).is_err() && granted {
+                shared.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        // The server itself says that it did not do it: a statement's time-out, a table that is not there.
+        Ok(Err(error)) if error.as_database_error().is_some() => {
+            tracing::warn!(
+                code = error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref(),
+                "no slot"
+            );
+            Err(Unreachable)
+        }
+        // What it did is not known.
+        _ => {
+            shared.lost.fetch_add(1, Ordering::Relaxed);
+            Err(Unreachable)
+        }
+    };
+    drop(connection);
+    shared.failed();
+    if give.send(told).is_err() {
+        tracing::debug!("nobody waits for this any more");
+    }
+}
+
+fn understand((verdict, wait, window): &(String, i64, i64)) -> Option<Verdict> {
+    let time = |micros: i64| u64::try_from(micros).ok().map(Duration::from_micros);
+    let (wait, window) = (time(*wait)?, time(*window)?);
+    Some(match verdict.as_str() {
+        "GRANTED" => Verdict::Granted { wait, window },
+        "LATER" => Verdict::Later(wait),
+        "OVER" => Verdict::Over(wait),
+        "NO_BUDGET" => Verdict::NoBudget,
+        "NO_CLASS" => Verdict::NoClass,
+        _ => return None,
+    })
+}
