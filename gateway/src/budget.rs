@@ -5,104 +5,31 @@
 //! in a bucket in Redis, or by send slots from PostgreSQL, which alone keep the contract over several gateways on any day.
 
 mod admin;
+mod counts;
 mod measure;
 mod outage;
 mod pacer;
 mod promise;
+mod question;
+mod settings;
 mod slots;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
-use crate::bucket::{Bucket, Quota};
+use crate::bucket::Bucket;
 use crate::clock::{Clock, Deadline, Instant};
 use crate::redis_store::{OnceASecond, Patience, RedisStore};
 pub use admin::{Admin, Shown};
+pub use counts::ClassCounts;
+use counts::{Waiting, raise};
 pub use measure::{Measured, Spread, measure};
 use pacer::{Pacer, Turn};
 use promise::Promise;
+pub use settings::{ClassRule, Keeper, Settings, key_of};
 pub use slots::{SlotStore, StoreSettings};
-
-/// Who counts the calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Keeper {
-    /// Nobody: every call passes.
-    #[default]
-    Off,
-    /// This process.
-    Memory,
-    /// A bucket in Redis.
-    Redis,
-    /// Slots from PostgreSQL.
-    Postgres,
-}
-
-impl Keeper {
-    /// The word in configurations and statistics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Memory => "memory",
-            Self::Redis => "redis",
-            Self::Postgres => "postgres",
-        }
-    }
-
-    /// The keeper of this name.
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        [Self::Off, Self::Memory, Self::Redis, Self::Postgres].into_iter().find(|keeper| keeper.name() == name)
-    }
-}
-
-/// One class of calls.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClassRule {
-    /// Its name; routes say it.
-    pub name: String,
-    /// The smaller goes first.
-    pub priority: i32,
-    /// The share in percent that it gets in any case.
-    pub floor_percent: i32,
-}
-
-/// The budget of one institution.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Who counts.
-    pub keeper: Keeper,
-    /// What the calls are counted under; holds a hash of the contract's key, never the key.
-    pub key: String,
-    /// Calls a second.
-    pub limit: u32,
-    /// Calls at once after a pause, in memory and in Redis.
-    pub burst: u64,
-    /// From a slot to the last moment at which its frame may leave.
-    pub window: Duration,
-    /// How much the way to the institution may vary.
-    pub jitter: Duration,
-    /// A slot whose answer took longer is thrown away.
-    pub rtt_max: Duration,
-    /// How long a call waits for a slot; half its deadline when nothing is said.
-    pub max_wait: Option<Duration>,
-    /// Whether calls pass while Redis does not answer.
-    pub open_without_redis: bool,
-    /// The classes.
-    pub classes: Vec<ClassRule>,
-}
-
-/// Name under which an institution's calls are counted: a contract may be shared by institutions of one name in several
-/// gateways, and its key stands nowhere in clear.
-#[must_use]
-pub fn key_of(institution: &str, contract_key: &str) -> String {
-    let hash = hex::encode(Sha256::digest(contract_key.as_bytes()));
-    format!("{institution}:{}", hash.get(..16).unwrap_or_default())
-}
 
 /// Why a call may not be made. Nothing was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,29 +38,6 @@ pub enum Denied {
     Exhausted(Option<Duration>),
     /// Nobody can say whether there are any left.
     Unavailable,
-}
-
-/// What is counted for one class.
-#[derive(Debug, Default)]
-#[expect(missing_docs, reason = "the names are the documentation; docs/OPERATIONS.md explains each")]
-pub struct ClassCounts {
-    pub granted: AtomicU64,
-    pub denied: AtomicU64,
-    pub unavailable: AtomicU64,
-    /// Passed without being counted, because Redis did not answer.
-    pub degraded: AtomicU64,
-    /// Slots whose answer took too long.
-    pub discarded_slow: AtomicU64,
-    /// Slots that could not be used in time.
-    pub discarded_late: AtomicU64,
-    /// Microseconds that granted calls waited in all.
-    pub waited_us: AtomicU64,
-    /// Calls that wait at the moment.
-    pub waiting: AtomicU64,
-}
-
-fn raise(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// What several institutions share: the stores, as far as they are configured.
@@ -339,39 +243,6 @@ impl Budget {
     }
 }
 
-impl Settings {
-    /// As a bucket.
-    #[must_use]
-    pub fn quota(&self) -> Quota {
-        Quota { burst: self.burst, rate: u64::from(self.limit) }
-    }
-
-    /// Time between two slots, by the rule that any second holds at most `limit` arrivals.
-    #[must_use]
-    pub fn interval(&self) -> Duration {
-        (Duration::from_secs(1) + self.window + self.jitter) / self.limit.saturating_sub(1).max(1)
-    }
-
-    /// How far ahead slots are promised: short, so that a class that goes first need not wait for many that came before it;
-    /// long enough that a slot is not lost to a caller's short absence.
-    #[must_use]
-    pub fn lookahead(&self) -> Duration {
-        (self.interval() * 3).clamp(Duration::from_millis(10), Duration::from_millis(200))
-    }
-}
-
-impl ClassCounts {
-    /// Counts a denial, of whatever kind.
-    fn note<T>(&self, result: Result<T, Denied>) -> Result<T, Denied> {
-        match &result {
-            Err(Denied::Exhausted(_)) => raise(&self.denied),
-            Err(Denied::Unavailable) => raise(&self.unavailable),
-            Ok(_) => {}
-        }
-        result
-    }
-}
-
 impl Place {
     /// Waits for leave to send one frame now.
     ///
@@ -409,22 +280,6 @@ impl Place {
         if let Some(turn) = &mut self.turn {
             turn.too_late(deadline);
         }
-    }
-}
-
-/// Somebody waits at the gate.
-struct Waiting(Arc<ClassCounts>);
-
-impl Waiting {
-    fn begin(counts: &Arc<ClassCounts>) -> Self {
-        raise(&counts.waiting);
-        Self(Arc::clone(counts))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

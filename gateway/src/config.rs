@@ -32,7 +32,7 @@ use entries::{read_clients, read_institutions, read_routes};
 pub use limits::SharedConfig;
 use limits::read_shared;
 use questions::read_questions;
-pub use settings::{SETTINGS, render_markdown};
+pub use settings::{Default as DefaultValue, Setting, Unit, all as settings, render_markdown};
 
 /// Everything that a gateway needs to start.
 #[derive(Debug)]

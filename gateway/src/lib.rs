@@ -23,3 +23,12 @@ pub mod lookup;
 pub mod telemetry;
 mod lock;
 pub mod clock;
+
+/// Real servers for the tests, and what spoils the way to them.
+#[cfg(test)]
+#[path = "../tests/parts"]
+mod parts {
+    pub(crate) mod postgres;
+    pub(crate) mod proxy;
+    pub(crate) mod redis;
+}

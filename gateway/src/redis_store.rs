@@ -68,12 +68,18 @@ pub struct Stats {
 }
 
 /// A Redis server. Cloning shares the connection.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RedisStore {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+/// The URL may hold a password, so it is in no debug print.
+impl std::fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisStore").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
 struct Shared {
     client: Client,
     host: Option<(String, u16)>,
@@ -92,12 +98,6 @@ struct Connection {
     life: u64,
     open: Option<MultiplexedConnection>,
     connecting: bool,
-}
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("life", &self.life).field("open", &self.open.is_some()).finish()
-    }
 }
 
 impl RedisStore {
@@ -303,3 +303,6 @@ impl OnceASecond {
         may
     }
 }
+
+#[cfg(test)]
+mod tests;

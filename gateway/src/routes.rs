@@ -1,14 +1,16 @@
 //! Routes: which path leads to which institution (기관) with which messages, all of it data. A route is checked when it
 //! is made, so that on the request path nothing is looked up by name and nothing can be missing.
 
-use std::collections::HashMap;
-use std::fmt;
+mod table;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use codec::{FieldType, Fill, Layout, Origin, Record, Value, decode};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+pub use table::{PathTaken, RouteTable};
 
 /// Most bytes of an answer that is kept for repeats: a journal record has a bound.
 pub const ANSWER_MAX: usize = 2_048;
@@ -331,51 +333,4 @@ fn answer_bytes_max(reply: &Layout) -> Option<usize> {
     // Escaping doubles a byte at most; a syllable of two bytes becomes three.
     let most = |field: &codec::Field| field.name().len() + 8 + 2 * field.length().max(12);
     Some(ENVELOPE + reply.fields().iter().filter(|field| !field.is_echo()).map(most).sum::<usize>())
-}
-
-/// All routes by path.
-#[derive(Debug, Clone, Default)]
-pub struct RouteTable {
-    by_path: HashMap<String, Arc<Route>>,
-}
-
-/// A path that two routes claim.
-#[derive(Debug, PartialEq, Eq)]
-pub struct PathTaken(pub String);
-
-impl fmt::Display for PathTaken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the path `{}` belongs to another route", self.0)
-    }
-}
-
-impl RouteTable {
-    /// Adds a route under its paths.
-    ///
-    /// # Errors
-    /// The first path that is taken.
-    pub fn add(&mut self, paths: &[String], route: &Arc<Route>) -> Result<(), PathTaken> {
-        for path in paths {
-            if self.by_path.contains_key(path) {
-                return Err(PathTaken(path.clone()));
-            }
-            self.by_path.insert(path.clone(), Arc::clone(route));
-        }
-        Ok(())
-    }
-
-    /// The route of a path.
-    #[must_use]
-    pub fn find(&self, path: &str) -> Option<&Arc<Route>> {
-        self.by_path.get(path)
-    }
-
-    /// Every route once, by name.
-    #[must_use]
-    pub fn all(&self) -> Vec<&Arc<Route>> {
-        let mut routes: Vec<_> = self.by_path.values().collect();
-        routes.sort_by(|a, b| a.name.cmp(&b.name));
-        routes.dedup_by(|a, b| a.name == b.name);
-        routes
-    }
 }

@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 
 use super::admin::Admin;
 use super::pacer::Pacer;
-use super::slots::{SlotStore, Verdict};
+use super::question::Verdict;
+use super::slots::SlotStore;
 use super::{ClassCounts, ClassRule, Settings};
 use crate::clock::{Clock, Deadline};
 

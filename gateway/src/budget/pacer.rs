@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::Denied;
+use super::counts::{ClassCounts, raise};
 use super::promise::Promise;
-use super::slots::{Claimant, SlotStore, Unreachable, Verdict};
-use super::{ClassCounts, Denied, raise};
+use super::question::{Claimant, Unreachable, Verdict};
+use super::slots::SlotStore;
 use crate::clock::{Deadline, Instant};
 
 /// The queue of one class of one institution in this process.

@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions as _, SqlStr};
 use tokio::sync::{Notify, oneshot};
 
 use super::outage::Outage;
-use super::promise::RoundTrip;
+use super::question::{Answered, Claimant, Unreachable, Verdict};
 use crate::clock::{Clock, Deadline, Instant};
 use crate::lookup::Lookup;
 
@@ -37,50 +37,19 @@ pub struct StoreSettings {
     pub outage_max: Duration,
 }
 
-/// Who asks for a slot.
-#[derive(Debug, Clone)]
-pub(super) struct Claimant {
-    pub(super) key: Arc<str>,
-    pub(super) class: Arc<str>,
-    /// One a process.
-    pub(super) caller: Arc<str>,
-}
-
-/// What the database says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// A slot, this far from the moment of asking.
-    Granted {
-        wait: Duration,
-        window: Duration,
-    },
-    /// Not now: ask again after this.
-    Later(Duration),
-    /// The slot would come later than the caller waits.
-    Over(Duration),
-    NoBudget,
-    NoClass,
-}
-
-/// An answer and when it came.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Answered {
-    pub(super) verdict: Verdict,
-    pub(super) trip: RoundTrip,
-}
-
-/// The store can't be asked, or its answer is not known. Nothing may be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the call budget's database cannot be asked")]
-pub(super) struct Unreachable;
-
 /// The store of all slots that a process asks for. Cloning shares its connections and its verdict.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SlotStore {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+/// The URL may hold a password, so it is in no debug print.
+impl std::fmt::Debug for SlotStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlotStore").field("state", &self.shared.state()).finish_non_exhaustive()
+    }
+}
+
 struct Shared {
     options: PgConnectOptions,
     lookup: Arc<dyn Lookup>,
@@ -319,8 +288,6 @@ async fn connect(shared: Weak<Shared>) {
     }
 }
 
-const ACQUIRE: &str = "SELECT verdict, wait_us, window_us FROM call_budget_acquire($1, $2, $3, $4)";
-
 /// Asks one question over one connection, whether or not its caller still waits.
 async fn ask(
     shared: Arc<Shared>,
@@ -329,19 +296,11 @@ async fn ask(
     max_wait: Duration,
     give: oneshot::Sender<Result<Answered, Unreachable>>,
 ) {
-    let asked = shared.clock.now();
-    let query = sqlx::query_as::<_, (String, i64, i64)>(SqlStr::from_static(ACQUIRE))
-        .bind(&*claimant.key)
-        .bind(&*claimant.class)
-        .bind(&*claimant.caller)
-        .bind(i64::try_from(max_wait.as_micros()).unwrap_or(i64::MAX));
     let bound = shared.settings.statement_timeout + GRACE;
-    let answer = tokio::time::timeout(bound, query.fetch_one(&mut connection)).await;
-    let trip = RoundTrip { asked, answered: shared.clock.now() };
-    let told = match answer {
-        Ok(Ok(row)) => {
+    let asking = claimant.ask(&mut connection, max_wait, &shared.clock);
+    let told = match tokio::time::timeout(bound, asking).await {
+        Ok(Ok(answered)) => {
             shared.give_back(connection);
-            let answered = understand(&row).map(|verdict| Answered { verdict, trip });
             let granted = matches!(answered, Some(Answered { verdict: Verdict::Granted { .. }, .. }));
             if give.send(answered.ok_or(Unreachable)).is_err() && granted {
                 shared.lost.fetch_add(1, Ordering::Relaxed);
@@ -367,17 +326,4 @@ async fn ask(
     if give.send(told).is_err() {
         tracing::debug!("nobody waits for this any more");
     }
-}
-
-fn understand((verdict, wait, window): &(String, i64, i64)) -> Option<Verdict> {
-    let time = |micros: i64| u64::try_from(micros).ok().map(Duration::from_micros);
-    let (wait, window) = (time(*wait)?, time(*window)?);
-    Some(match verdict.as_str() {
-        "GRANTED" => Verdict::Granted { wait, window },
-        "LATER" => Verdict::Later(wait),
-        "OVER" => Verdict::Over(wait),
-        "NO_BUDGET" => Verdict::NoBudget,
-        "NO_CLASS" => Verdict::NoClass,
-        _ => return None,
-    })
 }

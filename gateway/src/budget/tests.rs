@@ -2,19 +2,16 @@
 //!
 //! `BUDGET_SECONDS=30` makes those that count slots over a time go on for longer; they print what they counted.
 
-#[path = "../../tests/parts/postgres.rs"]
-mod postgres;
-#[path = "../../tests/parts/proxy.rs"]
-mod proxy;
+use std::sync::atomic::AtomicU64;
 
 use sqlx::Connection as _;
 use tokio::task::JoinSet;
 
 use super::*;
 use crate::lookup::{LookingUp, Lookup, SystemLookup};
-use postgres::Postgres;
-use proxy::{Harm, NoAnswer, Proxy};
-use slots::{Answered, Verdict};
+use crate::parts::postgres::Postgres;
+use crate::parts::proxy::{Harm, NoAnswer, Proxy};
+use question::{Answered, Verdict};
 
 const MS: Duration = Duration::from_millis(1);
 const RULES: StoreSettings =

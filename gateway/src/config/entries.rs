@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use codec::{Catalog, Framing, LengthForm, LengthPrefix};
 
@@ -137,22 +138,7 @@ pub(super) fn read_routes(
         let ledger_names = ["account", "counter_account", "amount"].map(|key| reader.maybe(key));
         let (Some(institution), Some(request), Some(reply)) = (institution, request, reply) else { continue };
         check_lengths(&mut reader, institution.framing, &request, &reply, ["request", "reply"]);
-        if institution.pool.connect_timeout >= deadline {
-            // Else a black hole ends every call by its deadline, which is ours, and the circuit never opens.
-            let message = format!("the deadline must be longer than the connect_timeout at {}", institution.place);
-            reader.refuse("deadline", message);
-        }
-        if institution.breaker.probe_timeout <= deadline {
-            // Else a probe that is only slow is given up each time, and a healthy host never becomes CLOSED.
-            reader.refuse("deadline", "the institution's probe_timeout must be longer than the deadline");
-        }
-        if institution.pool.borrow_wait >= deadline {
-            // Else our own jam would be told as a deadline, and nobody would look at the pool.
-            reader.refuse("deadline", "the institution's borrow_wait must be shorter than the deadline");
-        }
-        if institution.budget.max_wait.is_some_and(|wait| wait >= deadline) {
-            reader.refuse("deadline", "the institution's budget_max_wait must be shorter than the deadline");
-        }
+        check_deadline(&mut reader, institution, deadline);
         let on_doubt = read_on_doubt(&mut reader, kind, &institution.questions);
         let budget_class = read_class(&mut reader, kind.name(), institution);
         let cache = read_cache_rule(&mut reader);
@@ -185,6 +171,26 @@ pub(super) fn read_routes(
         document.problem(format!("{file}:1"), "there is no route: the gateway would have nothing to do");
     }
     table
+}
+
+/// What an institution's other times ask of a route's deadline.
+fn check_deadline(reader: &mut Reader<'_>, institution: &InstitutionConfig, deadline: Duration) {
+    if institution.pool.connect_timeout >= deadline {
+        // Else a black hole ends every call by its deadline, which is ours, and the circuit never opens.
+        let message = format!("the deadline must be longer than the connect_timeout at {}", institution.place);
+        reader.refuse("deadline", message);
+    }
+    if institution.breaker.probe_timeout <= deadline {
+        // Else a probe that is only slow is given up each time, and a healthy host never becomes CLOSED.
+        reader.refuse("deadline", "the institution's probe_timeout must be longer than the deadline");
+    }
+    if institution.pool.borrow_wait >= deadline {
+        // Else our own jam would be told as a deadline, and nobody would look at the pool.
+        reader.refuse("deadline", "the institution's borrow_wait must be shorter than the deadline");
+    }
+    if institution.budget.max_wait.is_some_and(|wait| wait >= deadline) {
+        reader.refuse("deadline", "the institution's budget_max_wait must be shorter than the deadline");
+    }
 }
 
 /// What is done about a doubt, and whether the institution can be asked what that takes.

@@ -4,6 +4,8 @@
 
 mod adding_a_message;
 mod budget;
+mod budget_cost;
+mod budget_slots;
 mod cache;
 mod callers;
 mod circuit;
@@ -20,11 +22,13 @@ mod idempotency;
 mod ids;
 mod kill;
 mod ledger_routes;
+mod place;
 mod planted;
 mod pool;
 #[path = "../parts/postgres.rs"]
 mod postgres;
 mod process;
+#[expect(dead_code, reason = "what the unit tests do with it is more")]
 #[path = "../parts/proxy.rs"]
 mod proxy;
 #[path = "../parts/redis.rs"]
@@ -35,5 +39,6 @@ mod resolution;
 mod scripted_host;
 mod secrets;
 mod seams;
+mod shared_limits;
 mod taxonomy;
 mod two_gateways;

@@ -1,46 +1,17 @@
 //! Several gateways on one PostgreSQL, and what becomes of the others when one of them, or the database, is gone.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use mock_core_banking::{Fault, FaultRule, FaultSchedule, Simulator};
+use mock_core_banking::{Fault, FaultRule, FaultSchedule};
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 
 use crate::client::{AUDITOR, Answer, Client, OPERATOR, balance, get, post, transfer};
-use crate::harness::{eventually, simulator};
+use crate::harness::eventually;
+use crate::place::Place;
 use crate::postgres::Postgres;
-use crate::process::{Process, write_config};
-
-struct Place {
-    simulator: Simulator,
-    folder: tempfile::TempDir,
-    url: String,
-}
-
-impl Place {
-    async fn new(url: String) -> Self {
-        Self { simulator: simulator(Duration::from_secs(2)).await, folder: tempfile::tempdir().unwrap(), url }
-    }
-
-    fn config(&self, letter: &str) -> PathBuf {
-        let folder = self.folder.path().join(letter);
-        std::fs::create_dir_all(&folder).unwrap();
-        write_config(&folder, &self.simulator, "")
-    }
-
-    async fn gateway(&self, letter: &str, more: &[(&str, &str)]) -> Process {
-        let settings = [
-            ("LEDGER__STORE", "postgres"),
-            ("LEDGER__POSTGRES_URL", self.url.as_str()),
-            ("LEDGER__INSTANCE", letter),
-            ("LEDGER__INSTANCE_LEASE", "2s"),
-        ];
-        let settings: Vec<_> = settings.iter().chain(more).copied().collect();
-        Process::start_with(&self.config(letter), &settings).await
-    }
-}
+use crate::process::Process;
 
 async fn call(process: &Process, request: &str) -> Answer {
     process.client().await.call(request).await

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
@@ -99,44 +100,7 @@ async fn pass(client: TcpStream, server: SocketAddr, mut harms: watch::Receiver<
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let up = async { tokio::io::copy(&mut from_client, &mut to_server).await.ok() };
-    let down_harms = harms.clone();
-    let down = async {
-        let mut harms = down_harms;
-        let mut left = left_of(harm);
-        let mut buffer = vec![0; 16 * 1024];
-        loop {
-            let Ok(count @ 1..) = from_server.read(&mut buffer).await else { return };
-            if harms.has_changed().unwrap_or(false) {
-                left = left_of(*harms.borrow_and_update());
-            }
-            let harm = *harms.borrow();
-            let mut rest = &buffer[..count.min(left)];
-            let all = rest.len() == count;
-            left -= rest.len();
-            if let Harm::Latency(wait) = harm {
-                tokio::time::sleep(wait).await;
-            }
-            if let Harm::Bandwidth(rate) = harm {
-                while !rest.is_empty() {
-                    let piece = rest.len().min((rate / 50).max(1));
-                    if to_client.write_all(&rest[..piece]).await.is_err() {
-                        return;
-                    }
-                    rest = &rest[piece..];
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            }
-            if to_client.write_all(rest).await.is_err() {
-                return;
-            }
-            if !all {
-                if matches!(harm, Harm::CutAfter(_)) {
-                    return;
-                }
-                std::future::pending::<()>().await;
-            }
-        }
-    };
+    let down = answer(&mut from_server, &mut to_client, harms.clone(), harm);
     let cut = async {
         loop {
             if matches!(*harms.borrow_and_update(), Harm::Down | Harm::Reset) || harms.changed().await.is_err() {
@@ -153,6 +117,49 @@ async fn pass(client: TcpStream, server: SocketAddr, mut harms: watch::Receiver<
         && let Ok(client) = to_client.reunite(from_client)
     {
         client.set_zero_linger().ok();
+    }
+}
+
+/// Carries what the server answers to the client, or what is left of it.
+async fn answer(
+    from_server: &mut OwnedReadHalf,
+    to_client: &mut OwnedWriteHalf,
+    mut harms: watch::Receiver<Harm>,
+    harm: Harm,
+) {
+    let mut left = left_of(harm);
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let Ok(count @ 1..) = from_server.read(&mut buffer).await else { return };
+        if harms.has_changed().unwrap_or(false) {
+            left = left_of(*harms.borrow_and_update());
+        }
+        let harm = *harms.borrow();
+        let mut rest = &buffer[..count.min(left)];
+        let all = rest.len() == count;
+        left -= rest.len();
+        if let Harm::Latency(wait) = harm {
+            tokio::time::sleep(wait).await;
+        }
+        if let Harm::Bandwidth(rate) = harm {
+            while !rest.is_empty() {
+                let piece = rest.len().min((rate / 50).max(1));
+                if to_client.write_all(&rest[..piece]).await.is_err() {
+                    return;
+                }
+                rest = &rest[piece..];
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        if to_client.write_all(rest).await.is_err() {
+            return;
+        }
+        if !all {
+            if matches!(harm, Harm::CutAfter(_)) {
+                return;
+            }
+            std::future::pending::<()>().await;
+        }
     }
 }
 

@@ -1,13 +1,10 @@
 //! The contract of a store, run on every kind.
 
-#[path = "../../../tests/parts/postgres.rs"]
-mod postgres;
-
 use super::*;
 use crate::clock::Clock;
 use crate::ledger::row::{Answer, Attempt, Closing, Proof, ServedFrom};
+use crate::parts::postgres::Postgres;
 use crate::routes::Kind;
-use postgres::Postgres;
 
 const JOURNAL: [u8; 16] = [3; 16];
 
