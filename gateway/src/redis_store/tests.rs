@@ -114,6 +114,26 @@ async fn a_clock_that_went_back_gives_nothing_and_a_lower_capacity_cuts_off_what
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn gateways_whose_clocks_differ_share_one_bucket() {
+    let redis = Redis::shared();
+    let url = redis.new_database();
+    let store = connect_to(&url).await;
+    let quota = Quota { burst: 5, rate: 1 };
+    for _ in 0..5 {
+        assert!(take(&store, "b", quota).await.0);
+    }
+    let later = clock().wall() + jiff::SignedDuration::from_hours(1);
+    let ahead = RedisStore::new(&url, Arc::new(SystemLookup), Clock::simulated(later).unwrap()).unwrap();
+    ahead.connect(Duration::from_secs(5)).await;
+    let began = clock().now();
+    let mut passed = 0;
+    for _ in 0..5 {
+        passed += u64::from(take(&ahead, "b", quota).await.0);
+    }
+    assert!(passed <= (clock().now() - began).as_secs() + 1, "{passed} passed, an hour early");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_has_forgotten_the_script_is_told_it_again() {
     let redis = Redis::shared();
     let store = connect_to(&redis.new_database()).await;

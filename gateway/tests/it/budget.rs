@@ -49,8 +49,20 @@ async fn row(gateway: &TestGateway, answer: &Answer) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_denial_is_failed_with_proof_and_says_nothing_about_the_host() {
-    for kind in [Kind::Inquiry, Kind::Mutation] {
-        let gateway = TestGateway::start(&five(&ONE)).await;
+    let redis = Redis::shared();
+    // In memory a bucket is known to be empty before a line is lent; Redis says so when everything is ready to be sent.
+    let cases =
+        [(Kind::Inquiry, "memory"), (Kind::Mutation, "memory"), (Kind::Inquiry, "redis"), (Kind::Mutation, "redis")];
+    for (kind, keeper) in cases {
+        let url = redis.new_database();
+        let more = [
+            ("REDIS__URL", url.as_str()),
+            ("INSTITUTION__CORE_BANKING__BUDGET", keeper),
+            ("INSTITUTION__CORE_TRANSFER__BUDGET", keeper),
+            ("INSTITUTION__CORE_BANKING__RETRIES", "0"),
+        ];
+        let overrides: Vec<_> = FIVE.iter().chain(&ONE).chain(&more).copied().collect();
+        let gateway = TestGateway::start(&overrides).await;
         // A failure that the breaker counts: a denial must neither add to it nor wipe it away.
         gateway.fault_with(if kind == Kind::Inquiry { "0200" } else { "0600" }, Fault::Code, 1.0, None, Some("0098"));
         let retries = gateway.call(&request(kind, "first")).await;
@@ -172,6 +184,7 @@ async fn a_budget_that_is_closed_without_redis_is_unavailable_and_one_that_is_op
             assert_eq!((&row["status"], &row["proof"]), (&"FAILED".into(), &"P0".into()));
             let pool = gateway.pool(institution(kind)).await;
             assert_eq!((&pool["idle"], &pool["destroyed"]), (&1.into(), &0.into()), "the line goes back clean");
+            assert_eq!(gateway.circuit(institution(kind)).await["consecutiveFailures"], 0);
             assert_eq!(class["unavailable"], 1);
         }
         redis.start_again();

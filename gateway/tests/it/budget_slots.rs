@@ -254,6 +254,32 @@ fn last(host: &Host) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_for_a_slot_hold_no_line_and_one_a_class_stands_ready() {
+    let postgres = Postgres::shared();
+    let place = Place::new(postgres.new_database()).await;
+    let config = place.config("S");
+    // A slot every 1.15 s.
+    let settings = [
+        ("INSTITUTION__CORE_BANKING__BUDGET", "postgres"),
+        ("INSTITUTION__CORE_BANKING__BUDGET_LIMIT", "2"),
+        ("BUDGET__POSTGRES_URL", place.url.as_str()),
+    ];
+    assert!(gwanmun(&["budget", "set"], &config, &settings).status.success());
+    let gateway = Process::start_with(&config, &settings).await;
+    let load = Load::on(&[&gateway], 8);
+    eventually("it sends", async || !place.simulator.host().arrivals().is_empty()).await;
+    let mut client = gateway.client().await;
+    for _ in 0..20 {
+        let pool = client.call(&get("/api/pool/stats", OPERATOR)).await.json()["core-banking"].clone();
+        assert!(pool["active"].as_u64().unwrap() <= 1, "{pool}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let waiting = stats(&gateway).await["waiting"].as_u64().unwrap();
+    assert!(waiting >= 6, "{waiting} wait");
+    load.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_command_sets_shows_and_measures_a_budget_and_leaves_nothing_behind() {
     let postgres = Postgres::shared();
     let place = Place::new(postgres.new_database()).await;
