@@ -22,6 +22,10 @@ const SKIPPED: Duration = Duration::from_secs(1);
 /// How long connecting and a first answer may take, in the background.
 const CONNECT: Duration = Duration::from_secs(1);
 
+/// What a URL must be.
+const URL_RULE: &str =
+    "must be redis://[user:password@]host[:port][/db] or redis+unix:///path; there is no TLS to Redis";
+
 /// What is left of the time that one request may wait for Redis.
 #[derive(Debug)]
 pub struct Patience(AtomicU64);
@@ -106,14 +110,14 @@ impl RedisStore {
     /// # Errors
     /// The rule that the URL breaks, never the URL.
     pub fn new(url: &str, lookup: Arc<dyn Lookup>, clock: Clock) -> Result<Self, &'static str> {
-        let info = url.into_connection_info().map_err(|_| "must be redis://[user:password@]host[:port][/db]")?;
+        let info = url.into_connection_info().map_err(|_| URL_RULE)?;
         let host = match info.addr() {
             ConnectionAddr::Tcp(host, port) => Some((host.clone(), *port)),
             ConnectionAddr::Unix(_) => None,
-            _ => return Err("must begin with redis:// or unix://; there is no TLS to Redis"),
+            _ => return Err(URL_RULE),
         };
         let info = info.clone().set_tcp_settings(info.tcp_settings().clone().set_nodelay(true));
-        let client = Client::open(info).map_err(|_| "must be redis://[user:password@]host[:port][/db]")?;
+        let client = Client::open(info).map_err(|_| URL_RULE)?;
         let shared = Shared {
             client,
             host,

@@ -285,12 +285,62 @@ async fn a_journal_that_is_corrupt_refuses_the_start_and_says_where() {
 #[test]
 fn a_debug_print_of_a_configuration_shows_no_secret() {
     let text = format!(
-        "[ledger]\nstore = \"postgres\"\npostgres_url = \"postgres://u:planted-password@h/d\"\nsearch_key = \"{}\"\n{}",
+        "[ledger]\nstore = \"postgres\"\npostgres_url = \"postgres://u:planted-password@h/d\"\nsearch_key = \"{}\"\n\
+         [redis]\nurl = \"redis://u:planted-password@h/0\"\n[budget]\npostgres_url = \"postgres://u:planted-password@h/d\"\n{}",
         "planted-search-key".repeat(2),
         crate::harness::config_text()
+            .replace("[institution.core-banking]\n", "[institution.core-banking]\nbudget_key = \"planted-password\"\n")
     );
     let config = gwanmun::config::Config::from_text("t", &text, std::path::Path::new("."), &[]).unwrap();
     let shown = format!("{config:?}");
+    let clock = gwanmun::clock::Clock::system().unwrap();
+    let lookup = std::sync::Arc::new(gwanmun::lookup::SystemLookup);
+    let redis = config.shared.redis.as_ref().unwrap().reveal();
+    let redis =
+        gwanmun::redis_store::RedisStore::new(redis, std::sync::Arc::clone(&lookup) as _, clock.clone()).unwrap();
+    let slots = config.shared.slots.as_ref().unwrap().reveal();
+    let slots = gwanmun::budget::SlotStore::new(slots, config.shared.slot_store, lookup, clock).unwrap();
+    let shown = format!("{shown} {redis:?} {slots:?}");
     assert!(!shown.contains("planted-password") && !shown.contains("planted-search"), "a secret is shown");
     assert!(!shown.contains(&format!("{:?}", b"planted-search")[1..20]), "a secret is shown as bytes");
+}
+
+#[test]
+fn what_is_shared_is_checked_too_each_with_its_line() {
+    let text = crate::harness::config_text();
+    let with =
+        |lines: &str| text.replace("[institution.core-banking]\n", &format!("[institution.core-banking]\n{lines}"));
+    let top = |lines: &str| format!("{lines}\n{text}");
+    let route = |lines: &str| {
+        text.replacen(
+            "account = \"accountNo\"\ndeadline = \"8s\"\n",
+            &format!("account = \"accountNo\"\ndeadline = \"8s\"\n{lines}"),
+            1,
+        )
+    };
+    for (text, words) in [
+        (with("budget = \"memory\"\n"), "needs a `budget_limit`"),
+        (with("budget = \"redis\"\nbudget_limit = 5\n"), "a `url` in [redis] is required"),
+        (with("budget = \"postgres\"\nbudget_limit = 5\n"), "a `postgres_url` in [budget] or [ledger] is required"),
+        (with("budget = \"mysql\"\nbudget_limit = 5\n"), "must be one of: off, memory, redis, postgres"),
+        (with("budget_window = \"50ms\"\n"), "must be shorter than `budget_window`"),
+        (with("budget_window = \"2s\"\n"), "may be 1s at most"),
+        (with("budget_max_wait = \"8s\"\n"), "budget_max_wait must be shorter than the deadline"),
+        (with("budget_classes = [\"inquiry:1\"]\n"), "name:priority:floor"),
+        (with("budget_classes = [\"inquiry:1:60\", \"mutation:2:60\"]\n"), "more than 100 percent"),
+        (with("budget_classes = [\"inquiry:1:1\", \"inquiry:2:1\"]\n"), "have one name"),
+        (with("budget_classes = [\"mutation:1:1\"]\n"), "have no `inquiry`"),
+        (route("budget_class = \"unheard-of\"\n"), "have no `unheard-of`"),
+        (route("cache_grace = \"1s\"\n"), "needs a `cache_ttl`"),
+        (top("[client_limit]\nstore = \"redis\"\n"), "a `url` in [redis] is required"),
+        (top("[cache]\nstore = \"redis\"\n"), "a `url` in [redis] is required"),
+        (top("[redis]\nurl = \"rediss://planted-store-secret@h/0\"\n"), "there is no TLS to Redis"),
+        (top("[budget]\npostgres_url = \"planted-store-secret\"\n"), "must be postgres://"),
+        (top("[budget]\npostgres_url = \"postgres://u:planted-store-secret@h/d?colour=red\"\n"), "must be postgres://"),
+    ] {
+        let read = gwanmun::config::Config::from_text("t.toml", &text, std::path::Path::new("."), &[]);
+        let told: Vec<_> = read.err().into_iter().flatten().map(|problem| problem.to_string()).collect();
+        assert!(told.iter().any(|one| one.starts_with("t.toml:") && one.contains(words)), "{words}: {told:?}");
+        assert!(told.iter().all(|one| !one.contains("planted")), "{told:?}");
+    }
 }

@@ -1,10 +1,11 @@
 //! Values that the suite plants and that must not be found anywhere it wrote, in any form that a log could give them.
 
 /// The beginning of every API key and idempotency key that the tests use, accounts, names and amounts of their own.
-pub(crate) const PLANTED: [&str; 12] = [
+pub(crate) const PLANTED: [&str; 13] = [
     "planted-key-",
     "planted-idempotency-key",
     "planted-unknown-key",
+    "planted-store-secret",
     "12345678901234",
     "20000000000002",
     "48151623421084",

@@ -70,3 +70,48 @@ async fn no_key_account_name_or_amount_is_in_any_log_metric_or_error() {
     }
     assert!(told.contains("481516****1084"), "the masked account is there, so the scan looked at the right thing");
 }
+
+/// In URLs and in the contract's key, of what gateways share.
+const STORE_SECRET: &str = "planted-store-secret-6Wd";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_stores_password_and_no_contracts_key_is_in_any_log_metric_or_error() {
+    let (postgres, redis) = (crate::postgres::Postgres::shared(), crate::redis::Redis::shared());
+    let (folder, simulator) = (tempfile::tempdir().unwrap(), simulator(Duration::from_millis(50)).await);
+    let secret = |url: String, user: &str| url.replacen("//", &format!("//{user}:{STORE_SECRET}@"), 1);
+    // This Redis has no password, so it refuses one; PostgreSQL takes any.
+    let redis_url = secret(redis.new_database(), "default");
+    let postgres_url = postgres.new_database().replacen("gwanmun@", &format!("gwanmun:{STORE_SECRET}@"), 1);
+    let settings = [
+        ("REDIS__URL", redis_url.as_str()),
+        ("BUDGET__POSTGRES_URL", postgres_url.as_str()),
+        ("INSTITUTION__CORE_BANKING__BUDGET", "redis"),
+        ("INSTITUTION__CORE_BANKING__BUDGET_LIMIT", "5"),
+        ("INSTITUTION__CORE_BANKING__BUDGET_KEY", STORE_SECRET),
+        ("INSTITUTION__CORE_TRANSFER__BUDGET", "postgres"),
+        ("INSTITUTION__CORE_TRANSFER__BUDGET_LIMIT", "5"),
+        ("INSTITUTION__CORE_TRANSFER__BUDGET_KEY", STORE_SECRET),
+    ];
+    let config = write_config(folder.path(), &simulator, "");
+    let process = Process::start_with(&config, &settings).await;
+    let mut client = process.client().await;
+    let mut told = String::new();
+    for request in [
+        post("/api/gateway/balance", CLIENT, r#"{"accountNo":"1"}"#),
+        // The table is not there: refused, and the log says why.
+        post("/api/gateway/exchange-rate", CLIENT, r#"{"currency":"USD"}"#),
+        get("/api/limits/stats", OPERATOR),
+        get("/metrics", OPERATOR),
+    ] {
+        told.push_str(&client.call(&request).await.text);
+    }
+    assert!(told.contains("BUDGET_UNAVAILABLE"), "{told}");
+    let shown = crate::budget_slots::gwanmun(&["budget", "show"], &config, &settings);
+    told.push_str(&String::from_utf8_lossy(&shown.stderr));
+    let log = process.log();
+    drop(process);
+    let logged = std::fs::read_to_string(log).unwrap();
+    assert!(logged.contains("no slot"), "{logged}");
+    assert!(!told.contains(STORE_SECRET), "an answer holds it: {told}");
+    assert!(!logged.contains(STORE_SECRET), "the log holds it");
+}
