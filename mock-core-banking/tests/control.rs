@@ -52,6 +52,10 @@ async fn every_route_answers_in_its_documented_shape() {
         "refused": {"0021": 1},
     });
     assert_eq!(counters, wanted);
+    let (_, arrivals) = http(control, "GET", "/arrivals", "").await;
+    let (first, second) = (&arrivals[0], &arrivals[1]);
+    assert_eq!((arrivals.as_array().unwrap().len(), &first["kind"]), (2, &json!("0600")));
+    assert!(first["at_us"].as_i64().unwrap() <= second["at_us"].as_i64().unwrap());
     let (_, book) = http(control, "GET", "/books/GWMNU202611290000001A3", "").await;
     let wanted = json!({"state": "applied", "amount": 10_000, "from": "10000000000001", "to": "20000000000002"});
     assert_eq!(book, wanted);

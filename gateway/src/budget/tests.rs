@@ -373,6 +373,8 @@ async fn whatever_is_wrong_with_the_database_a_call_ends_without_a_slot_in_its_t
         (Harm::Bandwidth(1_000), true),
         (Harm::Bandwidth(1_000), false),
     ];
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let tasks = alive();
     for (harm, connected) in harms {
         let (proxy, url) = place.behind_proxy().await;
         let store = store_at(&url);
@@ -391,6 +393,14 @@ async fn whatever_is_wrong_with_the_database_a_call_ends_without_a_slot_in_its_t
         let end = clock().now() + 10_000 * MS;
         while ask(&pacer, 1_000 * MS).await.0.is_err() {
             assert!(clock().now() < end, "{harm:?}: no recovery");
+            tokio::time::sleep(20 * MS).await;
+        }
+        drop((pacer, store));
+        assert!(proxy.open() <= 5, "{harm:?}: {} connections", proxy.open());
+        drop(proxy);
+        let end = clock().now() + 10_000 * MS;
+        while alive() > tasks {
+            assert!(clock().now() < end, "{harm:?}: {} tasks are left", alive() - tasks);
             tokio::time::sleep(20 * MS).await;
         }
     }

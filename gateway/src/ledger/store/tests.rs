@@ -39,7 +39,8 @@ fn row(serial: u64, status: Status) -> Row {
         attempts,
         responded_at: 5,
         elapsed_us: 6,
-        served_from: ServedFrom::Host,
+        // A failure has no reply that could have been kept.
+        served_from: if status == Status::Success { ServedFrom::Stale } else { ServedFrom::Host },
     };
     Row { facts, closing }
 }
