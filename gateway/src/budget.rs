@@ -14,7 +14,7 @@ mod question;
 mod settings;
 mod slots;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -49,12 +49,25 @@ pub struct Stores {
     pub slots: Option<SlotStore>,
 }
 
+/// Why other settings were not put in force.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotChanged {
+    /// They need a store that was not configured when the process started.
+    #[error("its store `{0}` was not configured at the start")]
+    NoStore(&'static str),
+    /// Routes of this process name a class that they do not have.
+    #[error("routes of this process use the class `{0}`; a route's class changes with a restart")]
+    ClassInUse(String),
+}
+
 /// The one gate to an institution. What it counts by can be changed while calls pass.
 #[derive(Debug)]
 pub struct Gate {
     clock: Clock,
     stores: Stores,
     budget: RwLock<Arc<Budget>>,
+    /// The classes that routes and questions of this process name.
+    used: BTreeSet<String>,
     counts: Mutex<BTreeMap<String, Arc<ClassCounts>>>,
 }
 
@@ -63,7 +76,7 @@ pub struct Gate {
 struct Budget {
     settings: Settings,
     classes: BTreeMap<String, Class>,
-    bucket: Bucket,
+    bucket: Arc<Bucket>,
     /// Until when Redis has said that there is no token.
     empty_until: Mutex<Option<Instant>>,
     degraded: OnceASecond,
@@ -100,31 +113,36 @@ impl Slot {
 }
 
 impl Gate {
-    /// A gate with these settings.
+    /// A gate with these settings, for calls in these classes.
     #[must_use]
-    pub fn new(settings: Settings, stores: Stores, clock: Clock) -> Self {
+    pub fn new(settings: Settings, used: BTreeSet<String>, stores: Stores, clock: Clock) -> Self {
         let counts = Mutex::default();
-        let budget = RwLock::new(Arc::new(Budget::new(settings, &stores, &counts)));
-        Self { clock, stores, budget, counts }
+        let budget = RwLock::new(Arc::new(Budget::new(settings, None, &stores, &counts)));
+        Self { clock, stores, budget, used, counts }
     }
 
     /// Puts other settings in force. Calls that have a place keep it under the old ones.
     ///
     /// # Errors
-    /// The store that the settings need and that this process has none of: it must be configured when the process starts.
-    pub fn change(&self, settings: Settings) -> Result<bool, Keeper> {
+    /// [`NotChanged`]; then everything is as it was.
+    pub fn change(&self, settings: Settings) -> Result<bool, NotChanged> {
         let missing = match settings.keeper {
             Keeper::Redis => self.stores.redis.is_none(),
             Keeper::Postgres => self.stores.slots.is_none(),
             Keeper::Off | Keeper::Memory => false,
         };
         if missing {
-            return Err(settings.keeper);
+            return Err(NotChanged::NoStore(settings.keeper.name()));
         }
-        if self.budget().settings == settings {
+        let has = |class: &String| settings.classes.iter().any(|rule| rule.name == *class);
+        if let Some(class) = self.used.iter().find(|class| !has(class)) {
+            return Err(NotChanged::ClassInUse(class.clone()));
+        }
+        let before = self.budget();
+        if before.settings == settings {
             return Ok(false);
         }
-        let budget = Arc::new(Budget::new(settings, &self.stores, &self.counts));
+        let budget = Arc::new(Budget::new(settings, Some(&before), &self.stores, &self.counts));
         *self.budget.write().unwrap_or_else(PoisonError::into_inner) = budget;
         Ok(true)
     }
@@ -143,6 +161,13 @@ impl Gate {
     #[must_use]
     pub fn counts(&self) -> BTreeMap<String, Arc<ClassCounts>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether nobody gets a call at the moment, because the store that counts them is out.
+    #[must_use]
+    pub fn is_out(&self) -> bool {
+        let slots = self.stores.slots.as_ref().filter(|_| self.has_queue());
+        slots.is_some_and(SlotStore::is_out)
     }
 
     /// Whether calls may have to wait here, so that it is worth looking at the circuit first.
@@ -182,7 +207,12 @@ impl Gate {
 }
 
 impl Budget {
-    fn new(settings: Settings, stores: &Stores, counts: &Mutex<BTreeMap<String, Arc<ClassCounts>>>) -> Self {
+    fn new(
+        settings: Settings,
+        before: Option<&Self>,
+        stores: &Stores,
+        counts: &Mutex<BTreeMap<String, Arc<ClassCounts>>>,
+    ) -> Self {
         let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
         let class = |rule: &ClassRule| {
             let counts = Arc::clone(counts.entry(rule.name.clone()).or_default());
@@ -194,7 +224,9 @@ impl Budget {
             (rule.name.clone(), Class { counts, pacer })
         };
         let classes = settings.classes.iter().map(class).collect();
-        let bucket = Bucket::new(settings.quota());
+        // What was taken stays taken, unless the bucket itself is another one.
+        let same = before.filter(|before| before.settings.quota() == settings.quota());
+        let bucket = same.map_or_else(|| Arc::new(Bucket::new(settings.quota())), |before| Arc::clone(&before.bucket));
         Self { settings, classes, bucket, empty_until: Mutex::default(), degraded: OnceASecond::default() }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use codec::{Record, decode, encode};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Instant};
 use crate::failure::Failure;
 use crate::ledger::ServedFrom;
 use crate::redis_store::{Patience, RedisStore};
@@ -52,7 +52,10 @@ impl Served {
 #[derive(Debug)]
 struct Kept {
     reply: Box<[u8]>,
+    /// How old it was when it was found.
     age: Duration,
+    /// When that was.
+    at: Instant,
 }
 
 /// What is counted for one route.
@@ -82,7 +85,7 @@ pub enum CacheStore {
 pub struct ReplyCache {
     shelf: Arc<Shelf>,
     flights: Arc<Flights>,
-    counts: BTreeMap<String, RouteCounts>,
+    counts: BTreeMap<String, Arc<RouteCounts>>,
     clock: Clock,
 }
 
@@ -99,7 +102,7 @@ impl ReplyCache {
             CacheStore::Redis(redis) => Shelf::Redis(redis),
         };
         let cached = routes.all().into_iter().filter(|route| route.cache.is_some());
-        let counts = cached.map(|route| (route.name.clone(), RouteCounts::default())).collect();
+        let counts = cached.map(|route| (route.name.clone(), Arc::default())).collect();
         Self { shelf: Arc::new(shelf), flights: Arc::default(), counts, clock }
     }
 
@@ -120,7 +123,7 @@ impl ReplyCache {
 
     /// What was counted, by route.
     #[must_use]
-    pub fn counts(&self) -> &BTreeMap<String, RouteCounts> {
+    pub fn counts(&self) -> &BTreeMap<String, Arc<RouteCounts>> {
         &self.counts
     }
 
@@ -147,7 +150,7 @@ impl ReplyCache {
                 raise(&counts.misses);
                 let result = institution.call(out, entry).await;
                 self.land(flight, key, rule, &result, counts);
-                self.or_stale(result, false, kept, &out, counts)
+                self.or_stale(result, false, kept, (&out, rule, counts))
             }
             Part::Follow(mut flight) => {
                 raise(&counts.collapsed);
@@ -162,24 +165,35 @@ impl ReplyCache {
                     Ok(None) => Err(Failure::InternalBeforeSend.into()),
                     Err(_elapsed) => Err(Failure::DeadlineBeforeSend.into()),
                 };
-                let served = self.or_stale(result, true, kept, &out, counts);
+                let served = self.or_stale(result, true, kept, (&out, rule, counts));
                 Served { followed: true, ..served }
             }
         }
     }
 
     /// Tells the followers what was heard, and keeps it. Nobody waits for the keeping; who comes before it is done follows.
-    fn land(&self, flight: Flight, key: String, rule: CacheRule, result: &Result<Record, Fault>, counts: &RouteCounts) {
+    fn land(
+        &self,
+        flight: Flight,
+        key: String,
+        rule: CacheRule,
+        result: &Result<Record, Fault>,
+        counts: &Arc<RouteCounts>,
+    ) {
         let landed = result.as_ref().map_or_else(|fault| Err(fault.clone()), reply_of);
         flight.land(landed.clone());
         let Ok(reply) = landed else { return };
-        raise(&counts.stored);
         match &*self.shelf {
-            Shelf::Memory(shelf) => shelf.put(&key, rule, &reply, self.clock.now()),
+            Shelf::Memory(shelf) => {
+                shelf.put(&key, rule, &reply, self.clock.now());
+                raise(&counts.stored);
+            }
             Shelf::Redis(redis) => {
-                let redis = redis.clone();
+                let (redis, counts) = (redis.clone(), Arc::clone(counts));
                 tokio::spawn(async move {
-                    redis.put(&key, &reply, rule.ttl + rule.grace, &Patience::default()).await;
+                    if redis.put(&key, &reply, rule.ttl + rule.grace, &Patience::default()).await.is_some() {
+                        raise(&counts.stored);
+                    }
                     drop(flight);
                 });
             }
@@ -191,8 +205,7 @@ impl ReplyCache {
         result: Result<Record, Fault>,
         followed: bool,
         kept: Option<Kept>,
-        out: &Outgoing<'_>,
-        counts: &RouteCounts,
+        (out, rule, counts): (&Outgoing<'_>, CacheRule, &RouteCounts),
     ) -> Served {
         let from = if followed { ServedFrom::Cache } else { ServedFrom::Host };
         let plain = |result| Served { from, followed, cacheable: true, ..Served::by_host(result) };
@@ -201,12 +214,18 @@ impl ReplyCache {
             Err(fault) => fault,
         };
         let failed = Served { from: ServedFrom::Host, ..plain(Err(Fault { followed, ..fault.clone() })) };
-        let waited_in_vain = followed && fault.failure == Failure::DeadlineBeforeSend;
-        let Some(kept) = kept.filter(|_| fault.failure.is_host_failure() || waited_in_vain) else { return failed };
+        // Its leader did not come back in time, or at all.
+        let in_vain = followed && matches!(fault.failure, Failure::DeadlineBeforeSend | Failure::InternalBeforeSend);
+        let Some(kept) = kept.filter(|_| fault.failure.is_host_failure() || in_vain) else { return failed };
+        // Asking took its time, and the grace goes on meanwhile.
+        let age = kept.age + self.clock.now().saturating_duration_since(kept.at);
+        if age >= rule.ttl + rule.grace {
+            return failed;
+        }
         let Some(record) = read(&kept.reply, out) else { return failed };
         raise(&counts.stale_served);
         let failure = Some(fault.failure);
-        Served { result: Ok(record), from: ServedFrom::Stale, age: kept.age, followed, failure, cacheable: true }
+        Served { result: Ok(record), from: ServedFrom::Stale, age, followed, failure, cacheable: true }
     }
 }
 

@@ -250,8 +250,8 @@ fn change_budgets(institutions: &BTreeMap<String, Arc<Institution>>, config: &Co
         match institution.gate.change(settings) {
             Ok(true) => tracing::info!(institution = name, budget, "the call budget has changed"),
             Ok(false) => tracing::info!(institution = name, budget, "the call budget is as it was"),
-            Err(_) => {
-                tracing::error!(institution = name, budget, "the call budget's store was not configured at the start")
+            Err(error) => {
+                tracing::error!(institution = name, budget, "the call budget is not changed: {error}");
             }
         }
     }

@@ -253,7 +253,7 @@ impl Shared {
         if std::mem::replace(&mut self.connection().connecting, true) {
             return;
         }
-        tokio::spawn(connect(Arc::downgrade(self), first_wait));
+        tokio::spawn(connect(Connecting(Arc::downgrade(self)), first_wait));
     }
 
     /// Connects and hears one answer.
@@ -276,14 +276,26 @@ impl Shared {
     }
 }
 
+/// The task that connects, while there is one.
+struct Connecting(Weak<Shared>);
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.connection().connecting = false;
+        }
+    }
+}
+
 /// The one task that connects; it ends with the connection, or with the store.
-async fn connect(shared: Weak<Shared>, first_wait: Duration) {
+async fn connect(connecting: Connecting, first_wait: Duration) {
     tokio::time::sleep(first_wait).await;
     loop {
-        let Some(shared) = shared.upgrade() else { return };
+        let Some(shared) = connecting.0.upgrade() else { return };
         if let Some(open) = shared.try_connect().await {
+            drop(connecting);
             let mut connection = shared.connection();
-            *connection = Connection { life: connection.life + 1, open: Some(open), connecting: false };
+            *connection = Connection { life: connection.life + 1, open: Some(open), connecting: connection.connecting };
             tracing::info!("connected to Redis");
             return;
         }

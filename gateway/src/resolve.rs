@@ -126,7 +126,7 @@ impl Resolver {
     fn askable(&self) -> Vec<String> {
         let takes_calls = |institution: &String| {
             let institution = self.institutions.get(institution);
-            institution.is_some_and(|one| !one.breaker.is_waiting())
+            institution.is_some_and(|one| !one.breaker.is_waiting() && !one.gate.is_out())
         };
         let known = self.routes.iter().filter(|(_, rule)| takes_calls(&rule.institution));
         known.map(|(route, _)| route.clone()).collect()
@@ -285,12 +285,13 @@ async fn ask(institution: &Institution, route: &Route, asking: &mut Asking<'_>, 
     let outgoing = Outgoing { route, frame: &frame, deadline, patience: &patience };
     match institution.call(outgoing, asking).await {
         Ok(reply) => asking.question.understand(&reply),
-        Err(Fault {
-            failure: failure @ (Failure::CircuitOpen | Failure::BudgetExhausted | Failure::BudgetUnavailable),
-            retry_after,
-            ..
-        }) => Heard::Suspended(failure.name(), retry_after.unwrap_or_default()),
-        Err(fault) => Heard::Nothing(fault.failure.name()),
+        Err(Fault { failure, retry_after, .. }) => match failure {
+            Failure::CircuitOpen => Heard::Suspended(failure.name(), retry_after.unwrap_or_default()),
+            Failure::BudgetExhausted | Failure::BudgetUnavailable => {
+                Heard::Denied(failure.name(), retry_after.unwrap_or_default())
+            }
+            _ => Heard::Nothing(failure.name()),
+        },
     }
 }
 

@@ -38,12 +38,18 @@ CREATE TABLE call_budget_class (
     PRIMARY KEY (budget_key, class)
 ) WITH (fillfactor = 10);
 
+-- Which budgets have promised slots since the server last recovered from a crash: a crash empties an unlogged table, and a standby
+-- that takes over finds it empty.
+CREATE UNLOGGED TABLE call_budget_promised (
+    budget_key text PRIMARY KEY REFERENCES call_budget ON DELETE CASCADE
+);
+
 -- One slot for a caller of a class, if it is this class's turn: one short transaction. The budget's row is locked first, then the
 -- class's; the other classes are only written under the same lock on the budget.
 --
 -- `verdict` is GRANTED (send `wait_us` from now, `window_us` later at the latest), LATER (ask again in `wait_us`), OVER (the slot
--- would come later than the caller waits), NO_BUDGET, NO_CLASS.
-CREATE FUNCTION call_budget_acquire(p_key text, p_class text, p_caller text, p_max_wait_us bigint)
+-- would come later than the caller waits), NO_BUDGET, NO_CLASS. `p_more` says whether others wait behind this caller.
+CREATE FUNCTION call_budget_acquire(p_key text, p_class text, p_caller text, p_max_wait_us bigint, p_more boolean)
 RETURNS TABLE (verdict text, wait_us bigint, window_us bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -69,9 +75,10 @@ BEGIN
     END IF;
     -- After the lock: now() would be when the waiting for it began, and a slot could be granted that is long past.
     now_us := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
-    -- Another server, or one that was started anew and may have forgotten its last promises, or whose clock went back (a window
+    -- Another server, or one that was started anew or crashed and may have forgotten its last promises, or whose clock went back (a window
     -- and a jitter are 2 s at most): nothing before all old promises have run out.
     IF budget.server_start IS DISTINCT FROM pg_postmaster_start_time()
+        OR NOT EXISTS (SELECT FROM call_budget_promised WHERE budget_key = p_key)
         OR budget.next_slot_at_us > now_us + budget.lookahead_us + budget.interval_us
         OR budget.quarantine_at_us > now_us + budget.lookahead_us + 2000000
     THEN
@@ -82,6 +89,7 @@ BEGIN
         UPDATE call_budget SET epoch = budget.epoch, server_start = budget.server_start,
             next_slot_at_us = budget.next_slot_at_us, quarantine_at_us = budget.quarantine_at_us
             WHERE budget_key = p_key;
+        INSERT INTO call_budget_promised VALUES (p_key) ON CONFLICT DO NOTHING;
     END IF;
     slot := greatest(budget.next_slot_at_us, budget.quarantine_at_us, now_us);
     IF slot > now_us + budget.lookahead_us THEN
@@ -99,6 +107,10 @@ BEGIN
     SELECT coalesce(jsonb_object_agg(key, value), '{}') INTO waiting FROM jsonb_each(own.wants)
         WHERE value::bigint > now_us AND key <> p_caller;
     IF hint IS NULL AND slot - now_us <= p_max_wait_us THEN
+        IF p_more THEN
+            -- The next one asks as soon as this one has sent; until then the other classes know that somebody waits.
+            waiting := waiting || jsonb_build_object(p_caller, slot + greatest(budget.interval_us, 50000));
+        END IF;
         period := CASE WHEN own.floor_percent > 0 THEN budget.interval_us * 100 / own.floor_percent ELSE 0 END;
         UPDATE call_budget SET next_slot_at_us = slot + budget.interval_us WHERE budget_key = p_key;
         -- A floor is in arrears by one period at most, and ahead by one at most.

@@ -1,6 +1,6 @@
 //! Making the parts that a gateway is put together from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use crate::pool::{Pool, TcpDial};
 use crate::redis_store::RedisStore;
 use crate::resilience::Institution;
 use crate::resolve::{Reconciler, Resolver};
+use crate::routes::Route;
 use crate::telemetry::Telemetry;
 
 /// How long a start waits for Redis.
@@ -58,7 +59,7 @@ pub(super) fn make_institutions(
             name: name.clone(),
             pool: Pool::new(dial, settings.framing, settings.pool, clock.clone()),
             breaker: Breaker::new(settings.breaker, clock.clone()),
-            gate: Gate::new(settings.budget.clone(), stores.clone(), clock.clone()),
+            gate: Gate::new(settings.budget.clone(), used_classes(config, name), stores.clone(), clock.clone()),
             retry: settings.retry,
             questions: Arc::clone(&settings.questions),
             clock: clock.clone(),
@@ -67,6 +68,16 @@ pub(super) fn make_institutions(
         (name.clone(), Arc::new(institution))
     };
     config.institutions.iter().map(make).collect()
+}
+
+/// The classes in which an institution is called: by its routes, and by ourselves.
+fn used_classes(config: &Config, institution: &str) -> BTreeSet<String> {
+    let routes = config.routes.all().into_iter().filter(|route| route.institution == institution).map(Arc::as_ref);
+    let questions = config.institutions.get(institution).map(|one| &one.questions);
+    let asked = questions.into_iter().flat_map(|questions| {
+        [&questions.status, &questions.net_cancel, &questions.settlement].into_iter().flatten().map(Arc::as_ref)
+    });
+    routes.chain(asked).map(|route: &Route| route.budget_class.clone()).collect()
 }
 
 pub(super) fn make_resolving(

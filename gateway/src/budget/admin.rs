@@ -83,6 +83,15 @@ impl Admin {
         transaction.commit().await
     }
 
+    /// Takes away what measurements that were broken off have left.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn clean(&mut self) -> Result<(), sqlx::Error> {
+        let query = "DELETE FROM call_budget WHERE budget_key LIKE 'measure:%'";
+        sqlx::query(SqlStr::from_static(query)).execute(&mut self.connection).await.map(drop)
+    }
+
     /// What the database has under a key.
     ///
     /// # Errors

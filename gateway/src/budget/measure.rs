@@ -93,7 +93,7 @@ async fn measure_on(
     let mut times = Vec::new();
     for _ in 0..trips {
         let until = clock.now() + Duration::from_secs(5);
-        let answered = store.acquire(&claimant, until).await.map_err(|error| error.to_string())?;
+        let answered = store.acquire(&claimant, until, false).await.map_err(|error| error.to_string())?;
         times.push(answered.trip.took());
         if let Verdict::Later(wait) = answered.verdict {
             tokio::time::sleep(wait).await;

@@ -29,6 +29,8 @@ pub(super) struct Pacer {
     /// Whether a budget or class that the database does not know was told of already.
     told: AtomicBool,
     questions: AtomicU64,
+    /// Who waits for the head of the queue.
+    queued: AtomicU64,
 }
 
 /// The head of a class's queue.
@@ -48,8 +50,8 @@ impl Pacer {
     ) -> Arc<Self> {
         let claimant = store.claimant(key, class);
         let (turn, told) = (Arc::new(Semaphore::new(1)), AtomicBool::new(false));
-        let questions = AtomicU64::new(0);
-        Arc::new(Self { store, claimant, rtt_max, window, turn, counts, told, questions })
+        let (questions, queued) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { store, claimant, rtt_max, window, turn, counts, told, questions, queued })
     }
 
     /// How often the database was asked.
@@ -62,11 +64,30 @@ impl Pacer {
         if self.store.is_out() {
             return Err(Denied::Unavailable);
         }
-        match tokio::time::timeout_at(until, Arc::clone(&self.turn).acquire_owned()).await {
+        let queued = Queued::behind(self);
+        let place = tokio::time::timeout_at(until, Arc::clone(&self.turn).acquire_owned()).await;
+        drop(queued);
+        match place {
             Ok(Ok(place)) => Ok(Turn { pacer: Arc::clone(self), until, _place: place }),
             _ if self.store.is_out() => Err(Denied::Unavailable),
             _ => Err(Denied::Exhausted(None)),
         }
+    }
+}
+
+/// Stands in the queue.
+struct Queued<'a>(&'a AtomicU64);
+
+impl<'a> Queued<'a> {
+    fn behind(pacer: &'a Pacer) -> Self {
+        raise(&pacer.queued);
+        Self(&pacer.queued)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -80,8 +101,15 @@ impl Turn {
                 return Err(Denied::Exhausted(None));
             }
             raise(&pacer.questions);
-            let answered = pacer.store.acquire(&pacer.claimant, self.until).await;
-            let answered = answered.map_err(|Unreachable| Denied::Unavailable)?;
+            let more = pacer.queued.load(Ordering::Relaxed) > 0;
+            let answered = match pacer.store.acquire(&pacer.claimant, self.until, more).await {
+                Ok(answered) => answered,
+                // Its own time ran out while it asked, and nothing is wrong with the store.
+                Err(Unreachable) if clock.now() >= self.until && !pacer.store.is_suspected() => {
+                    return Err(Denied::Exhausted(None));
+                }
+                Err(Unreachable) => return Err(Denied::Unavailable),
+            };
             match answered.verdict {
                 Verdict::Granted { wait, window } => {
                     let window = window.min(pacer.window);

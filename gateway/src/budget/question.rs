@@ -46,14 +46,20 @@ pub(super) struct Answered {
 #[error("the call budget's database cannot be asked")]
 pub(super) struct Unreachable;
 
-const ACQUIRE: &str = "SELECT verdict, wait_us, window_us FROM call_budget_acquire($1, $2, $3, $4)";
+const ACQUIRE: &str = "SELECT verdict, wait_us, window_us FROM call_budget_acquire($1, $2, $3, $4, $5)";
 
 impl Claimant {
-    /// Asks over a connection. An answer that does not read is none.
+    /// Nobody: what it asks for is not there, which the database can only say if everything is.
+    pub(super) fn nobody() -> Self {
+        Self { key: "".into(), class: "".into(), caller: "".into() }
+    }
+
+    /// Asks over a connection, for a caller who waits so long at most and behind whom others wait or not. An answer that does
+    /// not read is none.
     pub(super) async fn ask(
         &self,
         connection: &mut PgConnection,
-        max_wait: Duration,
+        (max_wait, more): (Duration, bool),
         clock: &Clock,
     ) -> Result<Option<Answered>, sqlx::Error> {
         let asked = clock.now();
@@ -61,7 +67,8 @@ impl Claimant {
             .bind(&*self.key)
             .bind(&*self.class)
             .bind(&*self.caller)
-            .bind(i64::try_from(max_wait.as_micros()).unwrap_or(i64::MAX));
+            .bind(i64::try_from(max_wait.as_micros()).unwrap_or(i64::MAX))
+            .bind(more);
         let row = query.fetch_one(connection).await?;
         let trip = RoundTrip { asked, answered: clock.now() };
         Ok(understand(&row).map(|verdict| Answered { verdict, trip }))

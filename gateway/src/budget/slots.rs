@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions as _, SqlStr};
 use tokio::sync::{Notify, oneshot};
 
 use super::outage::Outage;
@@ -69,14 +69,12 @@ struct State {
     /// Idle and in use.
     open: usize,
     connecting: bool,
-    /// Callers without a connection.
-    waiting: usize,
     outage: Outage,
 }
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("open", &self.open).field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("State").field("open", &self.open).field("idle", &self.idle.len()).finish_non_exhaustive()
     }
 }
 
@@ -122,6 +120,12 @@ impl SlotStore {
         self.shared.state().outage.is_out(now, after)
     }
 
+    /// Whether nothing has succeeded since a failure.
+    #[must_use]
+    pub(super) fn is_suspected(&self) -> bool {
+        self.shared.state().outage.is_suspected()
+    }
+
     /// Slots that the server may have granted though nobody heard of it.
     #[must_use]
     pub fn lost(&self) -> u64 {
@@ -137,13 +141,19 @@ impl SlotStore {
     /// Asks once.
     ///
     /// # Errors
-    /// [`Unreachable`], by `until` and within the statement's time-out and half a second.
-    pub(super) async fn acquire(&self, claimant: &Claimant, until: Instant) -> Result<Answered, Unreachable> {
+    /// [`Unreachable`], by `until` and within the statement's time-out and half a second, waiting for a connection included.
+    pub(super) async fn acquire(
+        &self,
+        claimant: &Claimant,
+        until: Instant,
+        more: bool,
+    ) -> Result<Answered, Unreachable> {
         let shared = &self.shared;
+        let max_wait = until.saturating_duration_since(shared.clock.now());
+        let until = Deadline::after(shared.clock.now(), shared.question_max()).at().min(until);
         let connection = shared.connection(until).await?;
         let (give, take) = oneshot::channel();
-        let left = until.saturating_duration_since(shared.clock.now());
-        let asking = ask(Arc::clone(shared), connection, claimant.clone(), left, give);
+        let asking = ask(Arc::clone(shared), connection, (claimant.clone(), max_wait, more), give);
         tokio::spawn(asking);
         match tokio::time::timeout_at(until, take).await {
             Ok(Ok(answered)) => answered,
@@ -159,7 +169,6 @@ impl Shared {
 
     async fn connection(self: &Arc<Self>, until: Instant) -> Result<PgConnection, Unreachable> {
         let began = self.clock.now();
-        let mut waiting = None;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -181,11 +190,10 @@ impl Shared {
                     return Ok(connection);
                 }
                 let wanted = state.open == 0 || (now >= began + PATIENCE && state.open < CONNECTIONS_MAX);
-                if wanted && !std::mem::replace(&mut state.connecting, true) {
-                    tokio::spawn(connect(Arc::downgrade(self)));
+                if wanted {
+                    self.begin_to_connect(&mut state);
                 }
             }
-            waiting.get_or_insert_with(|| Waiting::begin(self));
             let soon = Deadline::after(now, PATIENCE).at().min(until);
             // Woken or not: look again.
             drop(tokio::time::timeout_at(soon, changed).await);
@@ -204,20 +212,35 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// A question failed, and its connection with it.
-    fn failed(&self) {
+    /// A question failed, and its connection with it. What struck it may have struck the idle ones too.
+    fn failed(self: &Arc<Self>) {
         let mut state = self.state();
-        state.open = state.open.saturating_sub(1);
+        let idle = std::mem::take(&mut state.idle);
+        state.open = state.open.saturating_sub(1 + idle.len());
         self.note_failure(&mut state);
         drop(state);
+        drop(idle);
         self.changed.notify_waiters();
     }
 
-    fn note_failure(&self, state: &mut State) {
+    /// What a question may take in all.
+    fn question_max(&self) -> Duration {
+        self.settings.statement_timeout + GRACE
+    }
+
+    fn begin_to_connect(self: &Arc<Self>, state: &mut State) {
+        if !std::mem::replace(&mut state.connecting, true) {
+            tokio::spawn(connect(Connecting(Arc::downgrade(self))));
+        }
+    }
+
+    /// From the first failure on somebody asks, also when no caller comes any more: or nobody would ever hear that it is over.
+    fn note_failure(self: &Arc<Self>, state: &mut State) {
         if !state.outage.is_suspected() {
             tracing::warn!("the call budget's database does not answer; nothing is sent without a slot");
         }
         state.outage.failed(self.clock.now());
+        self.begin_to_connect(state);
     }
 
     async fn try_connect(&self) -> Result<PgConnection, sqlx::Error> {
@@ -231,55 +254,44 @@ impl Shared {
         let late = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
         let mut connection = tokio::time::timeout(CONNECT, options.connect()).await.map_err(late)??;
         if self.state().outage.is_suspected() {
-            // A log-in proves little: one that is answered and then falls silent would be taken for a recovery.
-            let asking = sqlx::query(SqlStr::from_static("SELECT 1")).execute(&mut connection);
-            tokio::time::timeout(self.settings.statement_timeout + GRACE, asking).await.map_err(late)??;
+            // A log-in proves little: one that is answered and then falls silent, or has no such function, would be taken for
+            // a recovery.
+            let nobody = Claimant::nobody();
+            let asking = nobody.ask(&mut connection, (Duration::ZERO, false), &self.clock);
+            tokio::time::timeout(self.question_max(), asking).await.map_err(late)??;
         }
         Ok(connection)
     }
 }
 
-/// A caller without a connection.
-struct Waiting(Arc<Shared>);
+/// The task that connects, while there is one.
+struct Connecting(Weak<Shared>);
 
-impl Waiting {
-    fn begin(shared: &Arc<Shared>) -> Self {
-        shared.state().waiting += 1;
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Waiting {
+impl Drop for Connecting {
     fn drop(&mut self) {
-        self.0.state().waiting -= 1;
+        if let Some(shared) = self.0.upgrade() {
+            shared.state().connecting = false;
+        }
     }
 }
 
-/// The one task that connects. It goes on while somebody waits or the store is suspected, and so is the prober too.
-async fn connect(shared: Weak<Shared>) {
+/// The one task that connects. It goes on until it has, and so is the prober too.
+async fn connect(connecting: Connecting) {
     loop {
-        let Some(store) = shared.upgrade() else { return };
-        let connected = store.try_connect().await;
-        {
-            let mut state = store.state();
-            match connected {
-                Ok(connection) => {
-                    state.connecting = false;
-                    state.open += 1;
-                    drop(state);
-                    store.give_back(connection);
-                    return;
-                }
-                Err(error) => {
-                    // The kind and the code alone: a driver's text may hold an address or a user's name.
-                    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-                    tracing::debug!(code = code.as_deref(), "cannot connect to the call budget's database");
-                    store.note_failure(&mut state);
-                    if state.waiting == 0 && !state.outage.is_out(store.clock.now(), store.settings.outage_max) {
-                        state.connecting = false;
-                        return;
-                    }
-                }
+        let Some(store) = connecting.0.upgrade() else { return };
+        match store.try_connect().await {
+            Ok(connection) => {
+                store.state().open += 1;
+                // Before the connection can be seen: who finds none may begin another task.
+                drop(connecting);
+                store.give_back(connection);
+                return;
+            }
+            Err(error) => {
+                // The kind and the code alone: a driver's text may hold an address or a user's name.
+                let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+                tracing::debug!(code = code.as_deref(), "cannot connect to the call budget's database");
+                store.note_failure(&mut store.state());
             }
         }
         store.changed.notify_waiters();
@@ -292,13 +304,11 @@ async fn connect(shared: Weak<Shared>) {
 async fn ask(
     shared: Arc<Shared>,
     mut connection: PgConnection,
-    claimant: Claimant,
-    max_wait: Duration,
+    (claimant, max_wait, more): (Claimant, Duration, bool),
     give: oneshot::Sender<Result<Answered, Unreachable>>,
 ) {
-    let bound = shared.settings.statement_timeout + GRACE;
-    let asking = claimant.ask(&mut connection, max_wait, &shared.clock);
-    let told = match tokio::time::timeout(bound, asking).await {
+    let asking = claimant.ask(&mut connection, (max_wait, more), &shared.clock);
+    let told = match tokio::time::timeout(shared.question_max(), asking).await {
         Ok(Ok(answered)) => {
             shared.give_back(connection);
             let granted = matches!(answered, Some(Answered { verdict: Verdict::Granted { .. }, .. }));

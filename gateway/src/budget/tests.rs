@@ -99,7 +99,7 @@ async fn set_up(url: &str, settings: &Settings) {
     let claimant = store.claimant(&settings.key, &settings.classes[0].name);
     let end = clock().now() + 5_000 * MS;
     loop {
-        match store.acquire(&claimant, end).await.unwrap().verdict {
+        match store.acquire(&claimant, end, false).await.unwrap().verdict {
             Verdict::Later(wait) => tokio::time::sleep(wait).await,
             Verdict::Granted { .. } => return tokio::time::sleep(400 * MS).await,
             other => panic!("{other:?}"),
@@ -109,21 +109,36 @@ async fn set_up(url: &str, settings: &Settings) {
 
 async fn acquire(store: &SlotStore, settings: &Settings, class: &str) -> Answered {
     let claimant = store.claimant(&settings.key, class);
-    store.acquire(&claimant, clock().now() + 5_000 * MS).await.unwrap()
+    store.acquire(&claimant, clock().now() + 5_000 * MS, false).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_gate_takes_no_settings_for_which_it_has_no_store() {
     let off = Settings { keeper: Keeper::Off, ..settings(18, (100, 50), Vec::new()) };
-    let gate = Gate::new(off.clone(), Stores::default(), clock());
+    let gate = Gate::new(off.clone(), BTreeSet::new(), Stores::default(), clock());
     for keeper in [Keeper::Redis, Keeper::Postgres] {
-        assert_eq!(gate.change(Settings { keeper, ..off.clone() }), Err(keeper));
+        assert_eq!(gate.change(Settings { keeper, ..off.clone() }), Err(NotChanged::NoStore(keeper.name())));
     }
     assert_eq!(gate.change(off.clone()), Ok(false), "the same again");
     assert_eq!(gate.change(Settings { keeper: Keeper::Memory, ..off }), Ok(true));
     // The class of no rule gets no call.
     let denied = gate.enter("inquiry", Deadline::after(clock().now(), MS)).await;
     assert_eq!(denied.unwrap_err(), Denied::Unavailable);
+}
+
+#[tokio::test]
+async fn a_class_that_routes_use_can_not_be_taken_away_and_what_was_taken_of_a_bucket_stays_taken() {
+    let one = Settings { keeper: Keeper::Memory, burst: 1, ..settings(1, (100, 50), vec![rule("inquiry", 1, 0)]) };
+    let gate = Gate::new(one.clone(), BTreeSet::from(["inquiry".to_owned()]), Stores::default(), clock());
+    let renamed = Settings { classes: vec![rule("questions", 1, 0)], ..one.clone() };
+    assert_eq!(gate.change(renamed), Err(NotChanged::ClassInUse("inquiry".to_owned())));
+    let soon = Deadline::after(clock().now(), 1_000 * MS);
+    let slot = gate.enter("inquiry", soon).await.unwrap().slot(&Patience::default()).await.unwrap();
+    assert!(slot.holds(clock().now()));
+    assert_eq!(gate.change(Settings { jitter: 1 * MS, ..one.clone() }), Ok(true));
+    assert!(matches!(gate.enter("inquiry", soon).await.unwrap_err(), Denied::Exhausted(Some(_))));
+    assert_eq!(gate.change(Settings { burst: 2, ..one }), Ok(true));
+    assert!(gate.enter("inquiry", soon).await.is_ok(), "another bucket");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,7 +223,7 @@ async fn after_a_restart_no_slot_is_given_before_the_old_promises_have_run_out()
     };
     let pause = slot - began;
     assert!(pause >= 350 * MS, "only {pause:?} after the restart: 200 + 100 + 50 ms must have passed");
-    assert!(pause <= 1_350 * MS, "{pause:?}: at most the quarantine and a second");
+    assert!(pause <= 1_550 * MS, "{pause:?}: at most the quarantine and a second, and 200 ms of slack");
     let mut admin = Admin::connect(&url).await.unwrap();
     assert_eq!(admin.show(&settings.key).await.unwrap().unwrap().epoch, epoch + 1);
 }
@@ -256,11 +271,11 @@ async fn what_the_database_does_not_know_gets_no_slot() {
     assert_eq!(turn.slot().await.unwrap_err(), Denied::Unavailable);
 }
 
-/// Callers of each class in four processes that always want more; what each class got.
-async fn saturate(place: &Place, callers: usize, time: Duration) -> Vec<usize> {
+/// Callers of each class, in so many processes, that always want more; what each class got.
+async fn saturate(place: &Place, (processes, callers): (usize, usize), time: Duration) -> Vec<usize> {
     let end = clock().now() + time;
     let mut all = JoinSet::new();
-    for _ in 0..4 {
+    for _ in 0..processes {
         let store = place.store();
         for (nth, class) in place.settings.classes.iter().enumerate() {
             let pacer = place.pacer(&store, &class.name);
@@ -288,23 +303,48 @@ fn percent(part: usize, whole: usize) -> f64 {
     100.0 * f64::from(u32::try_from(part).unwrap()) / f64::from(u32::try_from(whole.max(1)).unwrap())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn floors_are_kept_under_saturation_and_without_them_the_lower_classes_starve() {
+/// Three classes that always want more, with floors of 20 and 10 % for the lower two, and the same without floors.
+async fn share_out(limit: u32, (window, jitter): (u32, u32), processes: usize) {
     let time = seconds(6);
     for floors in [true, false] {
         let floor = |percent| if floors { percent } else { 0 };
         let classes = vec![rule("first", 1, 0), rule("second", 2, floor(20)), rule("third", 3, floor(10))];
-        let place = Place::new(settings(60, (20, 5), classes)).await;
-        let got = saturate(&place, 3, time).await;
+        let place = Place::new(settings(limit, (window, jitter), classes)).await;
+        let got = saturate(&place, (processes, 3), time).await;
         let all: usize = got.iter().sum();
         let shares: Vec<f64> = got.iter().map(|got| percent(*got, all)).collect();
-        println!("floors {floors}: {all} slots in {time:?}, shares {shares:.1?} %");
+        let most = time.as_secs_f64() / place.settings.interval().as_secs_f64();
+        println!(
+            "{limit}/s, {processes} processes, floors {floors}: {all} slots in {time:?} of {most:.0}, shares {shares:.1?} %"
+        );
         if floors {
-            assert!(shares[1] >= 19.0 && shares[2] >= 9.0, "{shares:?}");
+            // One slot is what a class can be short of at the edges of the time.
+            let edge = percent(1, all);
+            assert!(shares[1] >= 19.0 - edge && shares[2] >= 9.0 - edge, "{shares:?}");
         } else {
             assert!(shares[1] + shares[2] < 5.0, "{shares:?}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floors_are_kept_under_saturation_and_without_them_the_lower_classes_starve() {
+    share_out(60, (20, 5), 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floors_are_kept_and_priorities_hold_at_the_contracts_own_rate() {
+    share_out(18, (100, 50), 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn priorities_hold_among_two_gateways() {
+    share_out(60, (20, 5), 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn priorities_hold_in_a_gateway_that_is_alone() {
+    share_out(60, (20, 5), 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -313,12 +353,12 @@ async fn a_class_that_is_alone_gets_the_whole_rate() {
     let place = Place::new(settings(18, (100, 50), vec![rule("inquiry", 3, 10), rule("mutation", 1, 0)])).await;
     let alone = Settings { classes: vec![rule("inquiry", 3, 10)], ..place.settings.clone() };
     let place = Place { settings: alone, ..place };
-    let got = saturate(&place, 3, time).await[0];
+    let got = saturate(&place, (4, 3), time).await[0];
     let most = time.as_secs_f64() / place.settings.interval().as_secs_f64();
     let share = f64::from(u32::try_from(got).unwrap()) / most;
     println!("{got} slots in {time:?}, {:.1} % of the rate", share * 100.0);
-    // One of some sixty is lost at the edge of the time.
-    assert!(share >= 0.95, "{share}");
+    // Of some sixty one is lost at the edge of the time.
+    assert!(share + 1.0 / most >= 0.95, "{share}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -359,23 +399,24 @@ async fn ask(pacer: &Arc<Pacer>, max_wait: Duration) -> (Result<(), Denied>, Dur
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_wrong_with_the_database_a_call_ends_without_a_slot_in_its_time_and_nothing_grows() {
     let place = Place::new(settings(18, (100, 50), vec![rule("inquiry", 1, 0)])).await;
-    // Each harm, and whether it strikes a connection that is there already or one that is being made.
+    // Each harm, whether it strikes a connection that is there already or one that is being made, and how long the caller would
+    // wait. Where answers come, only too late, it is its own time that ends the asking.
     let harms = [
-        (Harm::Handshake(Duration::from_secs(3)), false),
-        (Harm::Latency(Duration::from_secs(3)), true),
-        (Harm::Latency(60 * MS), true),
-        (Harm::CutAfter(0), true),
-        (Harm::StallAfter(20), true),
-        (Harm::StallAfter(20), false),
-        (Harm::Reset, true),
-        (Harm::Reset, false),
-        (Harm::Down, false),
-        (Harm::Bandwidth(1_000), true),
-        (Harm::Bandwidth(1_000), false),
+        (Harm::Handshake(Duration::from_secs(3)), false, 4_000),
+        (Harm::Latency(Duration::from_secs(3)), true, 4_000),
+        (Harm::Latency(60 * MS), true, 1_000),
+        (Harm::CutAfter(0), true, 4_000),
+        (Harm::StallAfter(20), true, 4_000),
+        (Harm::StallAfter(20), false, 4_000),
+        (Harm::Reset, true, 4_000),
+        (Harm::Reset, false, 4_000),
+        (Harm::Down, false, 4_000),
+        (Harm::Bandwidth(1_000), true, 1_000),
+        (Harm::Bandwidth(1_000), false, 1_000),
     ];
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let tasks = alive();
-    for (harm, connected) in harms {
+    for (harm, connected, max_wait) in harms {
         let (proxy, url) = place.behind_proxy().await;
         let store = store_at(&url);
         let pacer = place.pacer(&store, "inquiry");
@@ -384,7 +425,7 @@ async fn whatever_is_wrong_with_the_database_a_call_ends_without_a_slot_in_its_t
         }
         proxy.set(harm);
         for _ in 0..3 {
-            let (ended, took) = ask(&pacer, 1_000 * MS).await;
+            let (ended, took) = ask(&pacer, max_wait * MS).await;
             assert!(ended.is_err(), "{harm:?}: a slot while nobody can know");
             assert!(took <= 1_200 * MS, "{harm:?}: {took:?}");
             assert!(store.connections() <= 4 && proxy.open() <= 5, "{harm:?}: {} connections", proxy.open());
@@ -404,6 +445,60 @@ async fn whatever_is_wrong_with_the_database_a_call_ends_without_a_slot_in_its_t
             tokio::time::sleep(20 * MS).await;
         }
     }
+}
+
+/// One call fails, then nobody calls for longer than it takes to call it an outage: the next one must find that it is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failure_and_a_quiet_time_the_store_has_come_back_by_itself() {
+    let place = Place::new(settings(18, (100, 50), vec![rule("inquiry", 1, 0)])).await;
+    let (proxy, url) = place.behind_proxy().await;
+    for (harm, connected) in [(Harm::CutAfter(0), true), (Harm::Down, false)] {
+        let store = store_at(&url);
+        let pacer = place.pacer(&store, "inquiry");
+        if connected {
+            assert!(ask(&pacer, 2_000 * MS).await.0.is_ok());
+        }
+        proxy.set(harm);
+        assert_eq!(ask(&pacer, 1_000 * MS).await.0, Err(Denied::Unavailable));
+        proxy.set(Harm::None);
+        tokio::time::sleep(2_500 * MS).await;
+        assert!(ask(&pacer, 1_000 * MS).await.0.is_ok(), "{harm:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_crash_of_one_of_the_servers_processes_old_promises_run_out_first() {
+    let server = Postgres::start();
+    let url = server.new_database();
+    let settings = settings(18, (100, 50), vec![rule("inquiry", 1, 0)]);
+    set_up(&url, &settings).await;
+    let epoch = async || {
+        let mut admin = Admin::connect(&url).await.unwrap();
+        admin.show(&settings.key).await.unwrap().unwrap().epoch
+    };
+    let before = epoch().await;
+    let mut session = sqlx::PgConnection::connect(&url).await.unwrap();
+    let victim: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut session).await.unwrap();
+    let victim = rustix::process::Pid::from_raw(victim).unwrap();
+    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    // The server keeps its start time and recovers what it had written; asynchronous commits may be gone.
+    let end = clock().now() + 20_000 * MS;
+    while sqlx::PgConnection::connect(&url).await.is_err()
+        || sqlx::query("SELECT 1").execute(&mut session).await.is_ok()
+    {
+        assert!(clock().now() < end, "the server does not recover");
+        tokio::time::sleep(20 * MS).await;
+    }
+    let store = store_at(&url);
+    let end = clock().now() + 5_000 * MS;
+    let answered = loop {
+        match store.acquire(&store.claimant(&settings.key, "inquiry"), end, false).await {
+            Ok(answered) => break answered,
+            Err(_) => tokio::time::sleep(20 * MS).await,
+        }
+    };
+    assert!(matches!(answered.verdict, Verdict::Later(wait) if wait >= 100 * MS), "{answered:?}");
+    assert_eq!(epoch().await, before + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -505,14 +600,13 @@ async fn four_callers_that_lose_their_answers_end_without_a_slot_and_recover_on_
     }
     assert_eq!((store.lost(), store.connections()), (4, 0), "each may have been granted");
     proxy.set(Harm::None);
-    let before = proxy.accepted();
     let mut asking = JoinSet::new();
     for pacer in &pacers {
         let pacer = Arc::clone(pacer);
         asking.spawn(async move { ask(&pacer, 2_000 * MS).await });
     }
     assert!(asking.join_all().await.into_iter().all(|(ended, _)| ended.is_ok()));
-    assert_eq!(proxy.accepted() - before, 1);
+    assert_eq!(store.connections(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

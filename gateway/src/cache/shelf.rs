@@ -23,7 +23,7 @@ impl Shelf {
             Self::Redis(redis) => {
                 let (reply, left) = redis.get(key, patience).await??;
                 // Its age by the server's clock: gateways whose clocks differ agree on what is fresh.
-                Some(Kept { reply: reply.into(), age: (rule.ttl + rule.grace).saturating_sub(left) })
+                Some(Kept { reply: reply.into(), age: (rule.ttl + rule.grace).saturating_sub(left), at: clock.now() })
             }
         }
     }
@@ -64,7 +64,7 @@ impl MemoryShelf {
         let replies = self.replies();
         let kept = replies.get(key)?;
         let age = now.saturating_duration_since(kept.since);
-        (age < rule.ttl + rule.grace).then(|| Kept { reply: kept.reply.clone(), age })
+        (age < rule.ttl + rule.grace).then(|| Kept { reply: kept.reply.clone(), age, at: now })
     }
 
     /// Keeps a reply.

@@ -33,7 +33,7 @@ pub(super) enum Budget {
         #[arg(long)]
         institution: Option<String>,
     },
-    /// Measures on this network what turning an institution's budget on would mean. Sends it nothing; with --connects it connects to
+    /// Measures on this network what turning an institution's budget on would mean, once `set` has made the tables. Sends it nothing; with --connects it connects to
     /// it so many times, one after the other, and closes at once.
     Measure {
         /// The configuration file.
@@ -124,6 +124,7 @@ async fn set(file: &Path, only: Option<&str>) -> Result<ExitCode, ExitCode> {
     }
     migrate_postgres(url).await.map_err(|error| failed(&error))?;
     let mut admin = Admin::connect(url).await.map_err(|error| failed(&error))?;
+    admin.clean().await.map_err(|error| failed(&error))?;
     for (name, settings) in chosen {
         admin.set(settings).await.map_err(|error| failed(&error))?;
         print(&format!("{name}: {}/s, a slot every {:.1} ms", settings.limit, ms(settings.interval())))?;
@@ -142,7 +143,6 @@ async fn measure_one(
     let institution =
         institution.ok_or_else(|| complain(EXIT_CONFIG, "there is no such institution with a `budget_limit`"))?;
     let clock = Clock::system().map_err(|error| failed(&error))?;
-    migrate_postgres(url).await.map_err(|error| failed(&error))?;
     let mut admin = Admin::connect(url).await.map_err(|error| failed(&error))?;
     let store = SlotStore::new(url, config.shared.slot_store, Arc::new(SystemLookup), clock.clone());
     let store = store.map_err(|rule| complain(EXIT_CONFIG, rule))?;

@@ -143,7 +143,7 @@ pub(super) fn read_shared(
     let client_limit_in_redis = in_redis(&mut document.section("client_limit"), redis.is_some());
     let mut section = document.section("cache");
     let cache_in_redis = in_redis(&mut section, redis.is_some());
-    let cache_entries_max = section.size("entries_max", 1..=1_000_000);
+    let cache_entries_max = section.size("entries_max", 1..=10_000);
     for index in document.entries("institution") {
         let mut reader = document.reader(index);
         let keeper = institutions.get(&reader.name()).map(|one| one.budget.keeper);

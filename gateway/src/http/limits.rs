@@ -76,7 +76,7 @@ pub fn stats(limits: &Limits, institutions: &Institutions) -> Value {
     };
     let institutions: BTreeMap<_, _> = institutions.iter().map(|(name, one)| (name, budget(one))).collect();
     let client = limits.client_limit.stats();
-    let route = |counts: &RouteCounts| {
+    let route = |counts: &Arc<RouteCounts>| {
         let counted = of_route(counts);
         let mut route: serde_json::Map<String, Value> =
             counted.into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect();

@@ -206,12 +206,11 @@ fn cache_headers(response: &mut Response, served: &Served) {
     if !served.cacheable {
         return;
     }
-    let status = match (served.from, &served.result) {
+    let status = match (served.from, served.followed) {
         (ServedFrom::Stale, _) => "gwanmun; hit; fwd=stale",
-        (ServedFrom::Cache, _) if served.followed => "gwanmun; fwd=miss; collapsed",
-        (ServedFrom::Cache, _) => "gwanmun; hit",
-        (ServedFrom::Host, Ok(_)) => "gwanmun; fwd=miss; stored",
-        (ServedFrom::Host, Err(_)) => "gwanmun; fwd=miss",
+        (ServedFrom::Cache, true) => "gwanmun; fwd=miss; collapsed",
+        (ServedFrom::Cache, false) => "gwanmun; hit",
+        (ServedFrom::Host, _) => "gwanmun; fwd=miss",
     };
     response.headers_mut().insert(CACHE_STATUS, HeaderValue::from_static(status));
     if served.from != ServedFrom::Host {

@@ -32,8 +32,10 @@ pub(super) enum Heard {
     CannotUndo,
     /// Nothing that decides anything; the failure's name, or what was odd.
     Nothing(&'static str),
-    /// Nothing was sent, and nothing can be for this long: the circuit is open, or the call budget is used up.
+    /// Nothing was sent, and nothing can be for this long: the circuit is open.
     Suspended(&'static str, Duration),
+    /// Nothing was sent: the call budget is used up, or nobody can say. That is ours, and says nothing about the host.
+    Denied(&'static str, Duration),
 }
 
 impl Heard {
@@ -44,7 +46,7 @@ impl Heard {
             Self::NotProcessed => "not-processed",
             Self::Cancelled => "cancelled",
             Self::CannotUndo => "cannot-undo",
-            Self::Nothing(why) | Self::Suspended(why, _) => why,
+            Self::Nothing(why) | Self::Suspended(why, _) | Self::Denied(why, _) => why,
         }
     }
 }
@@ -130,11 +132,63 @@ impl Terms {
                 None => Verdict::Again(self.may_arrive),
             },
             (_, Heard::CannotUndo) => Verdict::Manual,
+            (_, Heard::Denied(_, wait)) => Verdict::PutOff((*wait).max(Duration::from_secs(1))),
             (_, Heard::Suspended(_, wait)) if !self.day_is_over => {
                 Verdict::PutOff((*wait).max(Duration::from_millis(100)))
             }
             _ if self.day_is_over => Verdict::Manual,
             _ => Verdict::Again(self.wait),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Our own budget is no word of the host: a doubt is put off for it, also when its day is over, and never left to people.
+    #[test]
+    fn a_question_that_the_call_budget_denied_is_asked_later_on_any_day() {
+        let facts = crate::ledger::Facts {
+            id: crate::ledger::TransactionId::parse("GWMNU202611290000001A3").unwrap(),
+            tx_code: "TR01".into(),
+            route: "transfer".into(),
+            kind: crate::routes::Kind::Mutation,
+            institution: "bank".into(),
+            client: "c".into(),
+            account: None,
+            account_hash: None,
+            counter_account: None,
+            counter_account_hash: None,
+            amount: None,
+            requested_at: 0,
+            correlation_id: String::new(),
+            idempotency_key_hash: None,
+            layout_version: 1,
+        };
+        let row = crate::ledger::Row::in_doubt(facts, "read-timeout", 0);
+        let doubt = Doubt {
+            row,
+            resolution: Resolution::Pending,
+            tries: 0,
+            cancel_intended: false,
+            not_processed_since: None,
+            resolve_as: None,
+        };
+        for day_is_over in [false, true] {
+            let terms = Terms {
+                on_doubt: OnDoubt::NetCancel,
+                tombstones: true,
+                may_arrive: Duration::ZERO,
+                wait: Duration::from_secs(9),
+                day_is_over,
+            };
+            let denied = Heard::Denied("budget-unavailable", Duration::ZERO);
+            let put_off = Verdict::PutOff(Duration::from_secs(1));
+            assert_eq!(terms.decide(Question::Cancel, &denied, &doubt), put_off);
+            let suspended = Heard::Suspended("circuit-open", Duration::from_secs(2));
+            let verdict = if day_is_over { Verdict::Manual } else { Verdict::PutOff(Duration::from_secs(2)) };
+            assert_eq!(terms.decide(Question::Cancel, &suspended, &doubt), verdict);
         }
     }
 }

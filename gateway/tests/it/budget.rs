@@ -92,7 +92,18 @@ async fn a_denial_is_failed_with_proof_and_says_nothing_about_the_host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_at_once_the_capacity_passes_and_the_host_sees_no_other() {
-    let gateway = TestGateway::start(&FIVE).await;
+    let redis = Redis::shared();
+    for keeper in ["memory", "redis"] {
+        // A Redis that did not answer in time on this machine says nothing about the bucket: then once more.
+        while !fifteen_at_once(keeper, &redis.new_database()).await {}
+    }
+}
+
+/// Fifteen calls at once under a capacity of five, five a second; says whether all of them were counted.
+async fn fifteen_at_once(keeper: &str, url: &str) -> bool {
+    let more = [("REDIS__URL", url), ("INSTITUTION__CORE_BANKING__BUDGET", keeper)];
+    let overrides: Vec<_> = FIVE.iter().chain(&more).copied().collect();
+    let gateway = TestGateway::start(&overrides).await;
     let mut calls = JoinSet::new();
     for _ in 0..15 {
         let address = gateway.address;
@@ -102,8 +113,13 @@ async fn of_many_at_once_the_capacity_passes_and_the_host_sees_no_other() {
     let good = answers.iter().filter(|answer| answer.status == 200).count();
     let denied = answers.iter().filter(|answer| answer.status == 503 && answer.code() == "BUDGET_EXHAUSTED").count();
     assert_eq!(good + denied, 15);
-    assert!((5..=6).contains(&good), "{good} passed");
     assert_eq!(gateway.simulator.host().counters().requests["0200"], good as u64);
+    if limits(&gateway).await["institutions"]["core-banking"]["classes"]["inquiry"]["degraded"] != 0 {
+        return false;
+    }
+    println!("{keeper}: of 15 at once {denied} were denied, and the host saw none of them");
+    assert!((9..=10).contains(&denied), "{keeper}: {denied} denied");
+    true
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -133,7 +133,12 @@ async fn four_gateways_with_twelve_callers_each_never_send_more_in_any_second_th
             discarded.1
         );
         assert!(most <= 18, "{most} in one second");
-        assert!(told.iter().all(|code| matches!(code.as_str(), "OK" | "BUDGET_EXHAUSTED")), "{told:?}");
+        let mut by_code = std::collections::BTreeMap::<&str, usize>::new();
+        for code in &told {
+            *by_code.entry(code).or_default() += 1;
+        }
+        println!("callers heard {by_code:?}");
+        assert!(by_code.keys().all(|code| matches!(*code, "OK" | "BUDGET_EXHAUSTED")), "{by_code:?}");
         if window == "100ms" {
             assert!(rate >= 14.0, "{rate}");
         }
@@ -240,7 +245,7 @@ async fn while_the_budgets_database_is_down_nothing_is_sent_and_its_return_costs
     );
     assert_eq!(sent, 0);
     assert!(refused > 50, "they wait instead of being told: {refused}");
-    assert!(first - back <= 1_350_000, "a quarantine of 350 ms and a second");
+    assert!(first - back <= 1_550_000, "a quarantine of 350 ms and a second, and 200 ms of slack");
     assert!(most_in_a_second(&arrivals) <= 18);
 }
 
@@ -286,6 +291,9 @@ async fn the_command_sets_shows_and_measures_a_budget_and_leaves_nothing_behind(
     let config = place.config("S");
     let mut settings = eighteen("100ms", "50ms", "50ms");
     settings.push(("BUDGET__POSTGRES_URL", &place.url));
+    let early = gwanmun(&["budget", "measure", "--institution", "core-banking"], &config, &settings);
+    assert_eq!(early.status.code(), Some(69), "a measurement makes no tables: {}", said(&early));
+    ::gwanmun::ledger::migrate_postgres(&place.url).await.unwrap();
     let measured = gwanmun(
         &["budget", "measure", "--institution", "core-banking", "--trips", "200", "--connects", "5"],
         &config,

@@ -47,17 +47,21 @@ async fn row(gateway: &TestGateway, answer: &Answer) -> Value {
     gateway.get(&format!("/api/ledger/{}", answer.transaction_id()), AUDITOR).await
 }
 
-/// The viewers' drill; `redis` is where replies are kept, or nothing for memory.
-async fn drill(redis: Option<&str>) {
+/// The viewers' drill; `redis` is where replies are kept, or nothing for memory. Says whether Redis always answered in time: on a
+/// busy machine it may not, and then it was skipped, as it should be.
+async fn drill(redis: Option<&str>) -> bool {
     let store = redis.map(|url| [("REDIS__URL", url), ("CACHE__STORE", "redis")]);
     let quick =
         [("INSTITUTION__CORE_TRANSFER__BREAKER_OPEN", "300ms"), ("INSTITUTION__CORE_TRANSFER__BREAKER_OPEN_MAX", "1s")];
     let overrides: Vec<_> = store.iter().flatten().chain(&quick).copied().collect();
-    let gateway = TestGateway::start_with(&with_times("3s", "4s"), Duration::from_millis(50), &overrides).await;
+    let gateway = TestGateway::start_with(&with_times("4s", "5s"), Duration::from_millis(50), &overrides).await;
     // The bank takes its time, so that all miss at once.
     let late = FaultRule { message: None, fault: Fault::Late, probability: 1.0, delay_ms: Some(300), code: None };
     gateway.simulator.host().set_faults(FaultSchedule { seed: 1, rules: vec![late] });
     let answers = view(&gateway, 30, &CURRENCIES).await;
+    if !answered(&gateway).await {
+        return false;
+    }
     assert!(answers.iter().all(|answer| answer.status == 200), "{:?}", answers.iter().find(|one| one.status != 200));
     println!("30 viewers x 5 inquiries: {} calls, the host saw {}", answers.len(), asked(&gateway));
     assert_eq!((answers.len(), asked(&gateway)), (150, 5));
@@ -66,9 +70,12 @@ async fn drill(redis: Option<&str>) {
     gateway.no_faults();
     let again = view(&gateway, 60, &CURRENCIES).await;
     assert_eq!((again.len(), asked(&gateway)), (300, 5), "whatever the number of viewers");
+    if !answered(&gateway).await {
+        return false;
+    }
     let hit = &again[0];
     assert_eq!(hit.headers["cache-status"], "gwanmun; hit");
-    assert!(hit.headers["age"].parse::<u64>().unwrap() <= 3);
+    assert!(hit.headers["age"].parse::<u64>().unwrap() <= 4);
     assert_eq!(hit.json().get("stale"), None);
     assert_eq!(row(&gateway, hit).await["servedFrom"], "cache");
     let route = limits(&gateway).await["cache"]["routes"]["exchange-rate"].clone();
@@ -76,20 +83,23 @@ async fn drill(redis: Option<&str>) {
     assert_eq!(route["hits"].as_u64().unwrap() + route["collapsed"].as_u64().unwrap(), 445, "{route}");
     assert_eq!(route["hitRate"], 0.9889);
     // The host is dead, and what is kept is not fresh any more.
-    tokio::time::sleep(Duration::from_millis(3_100)).await;
+    tokio::time::sleep(Duration::from_millis(4_100)).await;
     let everything =
         FaultRule { message: None, fault: Fault::CloseBefore, probability: 1.0, delay_ms: None, code: None };
     gateway.simulator.host().set_faults(FaultSchedule { seed: 1, rules: vec![everything] });
     let stale = view(&gateway, 30, &CURRENCIES).await;
+    if !answered(&gateway).await {
+        return false;
+    }
     for answer in &stale {
         assert_eq!((answer.status, &answer.json()["stale"]), (200, &true.into()), "{}", answer.text);
         assert_eq!(answer.headers["cache-status"], "gwanmun; hit; fwd=stale");
-        assert!((3..7).contains(&answer.headers["age"].parse::<u64>().unwrap()), "{:?}", answer.headers);
+        assert!((4..9).contains(&answer.headers["age"].parse::<u64>().unwrap()), "{:?}", answer.headers);
     }
     let shown = row(&gateway, &stale[0]).await;
     assert_eq!((&shown["status"], &shown["servedFrom"]), (&"SUCCESS".into(), &"stale".into()));
     assert!(!shown["detail"].is_null(), "why the host was not asked: {shown}");
-    tokio::time::sleep(Duration::from_millis(4_000)).await;
+    tokio::time::sleep(Duration::from_millis(5_000)).await;
     let failed = view(&gateway, 30, &CURRENCIES).await;
     for answer in &failed {
         assert!(answer.status >= 500 && answer.json().get("data").is_none(), "{}", answer.text);
@@ -98,17 +108,27 @@ async fn drill(redis: Option<&str>) {
     gateway.no_faults();
     let circuit_is_closed = async || gateway.call(&rate("USD")).await.status == 200;
     eventually("the host is back", circuit_is_closed).await;
+    true
+}
+
+async fn answered(gateway: &TestGateway) -> bool {
+    let redis = limits(gateway).await["redis"].clone();
+    redis.is_null() || (redis["failed"] == 0 && redis["skipped"] == 0)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_the_viewers_calls_the_host_sees_one_a_currency_and_when_it_is_dead_all_are_served_inside_the_grace() {
-    drill(None).await;
+    assert!(drill(None).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_with_replies_in_redis() {
     let redis = Redis::shared();
-    drill(Some(&redis.new_database())).await;
+    let mut tries = 0;
+    while !drill(Some(&redis.new_database())).await {
+        tries += 1;
+        assert!(tries < 5, "Redis never answers in time on this machine");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,6 +142,22 @@ async fn a_reply_is_given_only_to_who_asked_for_the_same() {
     assert_eq!(again.json()["data"], usd.json()["data"]);
     assert_ne!(again.transaction_id(), usd.transaction_id());
     assert_eq!(asked(&gateway), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_grace_goes_on_while_the_host_is_asked() {
+    let gateway = TestGateway::start_with(
+        &with_times("100ms", "900ms").replace("deadline = \"8s\"", "deadline = \"2s\""),
+        Duration::from_millis(50),
+        &[("INSTITUTION__CORE_TRANSFER__RETRIES", "0")],
+    )
+    .await;
+    assert_eq!(gateway.call(&rate("USD")).await.status, 200);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    // Inside the grace when it is asked for, and long over when the host has not answered.
+    gateway.fault("0700", Fault::Stall, 1.0);
+    let answer = gateway.call(&rate("USD")).await;
+    assert_eq!((answer.status, answer.code()), (504, "RESULT_UNKNOWN".to_owned()), "{}", answer.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! A call that is dropped after any number of polls leaves its three guards in order: the permit neutral, the line closed or
 //! clean, the entry closed by what is certain. And the next call gets its own reply.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
@@ -8,13 +9,14 @@ use std::time::Duration;
 
 use codec::{Accepts, Record, Value};
 use gwanmun::breaker::{Breaker, State};
-use gwanmun::budget::{Gate, Stores};
+use gwanmun::budget::{Admin, ClassRule, Gate, Keeper, Settings, SlotStore, StoreSettings, Stores, key_of};
 use gwanmun::clock::{Clock, Deadline};
 use gwanmun::config::Config;
 use gwanmun::ledger::{
-    End, Facts, FolderDisk, Instance, JournalSettings, Ledger, MemoryStore, ServedFrom, Settings, Status, Store,
-    TransactionId, Witness,
+    End, Facts, FolderDisk, Instance, JournalSettings, Ledger, MemoryStore, ServedFrom, Status, Store, TransactionId,
+    Witness,
 };
+use gwanmun::lookup::SystemLookup;
 use gwanmun::pool::{Pool, TcpDial};
 use gwanmun::redis_store::Patience;
 use gwanmun::resilience::{Fault, Institution, Outgoing};
@@ -23,6 +25,7 @@ use gwanmun::telemetry::Telemetry;
 use mock_core_banking::{Fault as HostFault, FaultRule, FaultSchedule, Port, Simulator, opening_balance};
 
 use crate::harness::{config_text, configure, eventually, simulator, start_logging};
+use crate::postgres::Postgres;
 
 /// Everything below the transaction, put together by hand.
 struct World {
@@ -34,7 +37,7 @@ struct World {
     _data: tempfile::TempDir,
 }
 
-async fn world(kind: Kind) -> World {
+async fn world(kind: Kind, slots: Option<&SlotStore>) -> World {
     start_logging();
     let (simulator, data) = (simulator(Duration::from_millis(1)).await, tempfile::tempdir().unwrap());
     // Late enough that a reply is never there at the first look.
@@ -54,13 +57,18 @@ async fn world(kind: Kind) -> World {
         name: port.institution().to_owned(),
         pool: Pool::new(Arc::new(TcpDial::to(simulator.address(port))), own.framing, own.pool, clock.clone()),
         breaker: Breaker::new(own.breaker, clock.clone()),
-        gate: Gate::new(own.budget.clone(), Stores::default(), clock.clone()),
+        gate: Gate::new(
+            budget(slots.is_some()),
+            BTreeSet::new(),
+            Stores { redis: None, slots: slots.cloned() },
+            clock.clone(),
+        ),
         retry: own.retry,
         questions: Arc::default(),
         clock: clock.clone(),
         telemetry: Arc::clone(&telemetry),
     };
-    let settings = Settings {
+    let settings = gwanmun::ledger::Settings {
         journal: JournalSettings { limit: 32 << 20, sync_interval: Duration::from_millis(5) },
         instance: Instance::default(),
         search_key: vec![1; 32],
@@ -72,6 +80,23 @@ async fn world(kind: Kind) -> World {
     let ledger = Ledger::open(disk, store, settings, clock.clone(), &telemetry).await.unwrap();
     let route = Arc::clone(config.routes.find(path).unwrap());
     World { simulator, institution, ledger, route, clock, _data: data }
+}
+
+/// Slots every ten milliseconds, or none.
+fn budget(slots: bool) -> Settings {
+    let class = |kind: Kind| ClassRule { name: kind.name().to_owned(), priority: 1, floor_percent: 0 };
+    Settings {
+        keeper: if slots { Keeper::Postgres } else { Keeper::Off },
+        key: key_of("bank", "contract"),
+        limit: 100,
+        burst: 1,
+        window: Duration::from_millis(200),
+        jitter: Duration::from_millis(50),
+        rtt_max: Duration::from_millis(150),
+        max_wait: None,
+        open_without_redis: false,
+        classes: vec![class(Kind::Inquiry), class(Kind::Mutation)],
+    }
 }
 
 impl World {
@@ -163,7 +188,7 @@ async fn a_call_that_is_dropped_at_any_poll_leaves_its_guards_in_order() {
             let mut ended = false;
             let mut polls = 0;
             while !ended {
-                ended = one_drop(kind, warm, half_open, polls).await;
+                ended = one_drop(kind, (warm, half_open), polls, None).await;
                 polls += 1;
                 assert!(polls < 60, "a call does not end");
             }
@@ -172,8 +197,27 @@ async fn a_call_that_is_dropped_at_any_poll_leaves_its_guards_in_order() {
     }
 }
 
-async fn one_drop(kind: Kind, warm: bool, half_open: bool, polls: usize) -> bool {
-    let world = world(kind).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_dropped_while_it_waits_for_a_slot_leaves_its_place_to_the_next() {
+    let postgres = Postgres::shared();
+    let url = postgres.new_database();
+    gwanmun::ledger::migrate_postgres(&url).await.unwrap();
+    Admin::connect(&url).await.unwrap().set(&budget(true)).await.unwrap();
+    let rules = StoreSettings { statement_timeout: Duration::from_millis(500), outage_max: Duration::from_secs(2) };
+    let slots = SlotStore::new(&url, rules, Arc::new(SystemLookup), Clock::system().unwrap()).unwrap();
+    for kind in [Kind::Inquiry, Kind::Mutation] {
+        let (mut ended, mut polls) = (false, 0);
+        while !ended {
+            ended = one_drop(kind, (true, false), polls, Some(&slots)).await;
+            polls += 1;
+            assert!(polls < 60, "a call does not end");
+        }
+        assert!(polls >= 4, "{kind:?}: only {polls} polls");
+    }
+}
+
+async fn one_drop(kind: Kind, (warm, half_open): (bool, bool), polls: usize, slots: Option<&SlotStore>) -> bool {
+    let world = world(kind, slots).await;
     let told = format!("{kind:?}, warm {warm}, half open {half_open}, {polls} polls");
     if warm {
         world.call(world.facts(), "7").await.unwrap();

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mock_core_banking::{Fault, FaultRule, FaultSchedule};
+use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 
 use crate::budget_slots::{eighteen, gwanmun, most_in_a_second, now_us, number};
@@ -42,6 +43,15 @@ async fn storm(gateways: &[Process], each: usize, request: &str) -> Vec<crate::c
 #[tokio::test(flavor = "multi_thread")]
 async fn four_gateways_count_as_one() {
     let (postgres, redis) = (Postgres::shared(), Redis::shared());
+    let mut tries = 0;
+    while !count_as_one(&postgres, &redis).await {
+        tries += 1;
+        assert!(tries < 5, "Redis never answers in time on this machine");
+    }
+}
+
+/// Says whether Redis answered everybody in time; one that it did not answer passed uncounted, as it should.
+async fn count_as_one(postgres: &Postgres, redis: &Redis) -> bool {
     let place = Place::new(postgres.new_database()).await;
     let url = redis.new_database();
     let settings = [
@@ -54,6 +64,7 @@ async fn four_gateways_count_as_one() {
         ("INSTITUTION__CORE_BANKING__BUDGET_WITHOUT_REDIS", "closed"),
     ];
     let gateways = four(&place, &settings).await;
+    let began = Instant::now();
     let mut ids = HashSet::new();
     let mut told = 0;
     let mut note = |answers: &[crate::client::Answer]| {
@@ -80,17 +91,34 @@ async fn four_gateways_count_as_one() {
     println!("a bucket of 5 over four gateways: {} calls, {sent} sent, {denied} denied", answers.len());
     assert!((5..=6).contains(&sent) && denied as u64 + sent == 16, "{sent} sent, {denied} denied");
     // The client's limit: 300 at once, of which the above have had 116.
-    let began = Instant::now();
     let answers = storm(&gateways, 100, &transfer("one", "1", 5)).await;
     let refused = answers.iter().filter(|answer| answer.status == 429).count();
     let passed = 116 + answers.len() - refused;
     println!("a client's burst of 300 over four gateways: {passed} passed, {refused} refused");
-    let refilled = usize::try_from(began.elapsed().as_secs()).unwrap() + 5;
+    for gateway in &gateways {
+        let stats = gateway.client().await.call(&get("/api/limits/stats", OPERATOR)).await.json();
+        if stats["redis"]["failed"] != 0 || stats["redis"]["skipped"] != 0 {
+            return false;
+        }
+    }
+    let refilled = usize::try_from(began.elapsed().as_secs()).unwrap() + 1;
     assert!((300..=300 + refilled).contains(&passed), "{passed} passed");
     assert!(
         answers.iter().filter(|answer| answer.status == 429).all(|answer| answer.headers["ratelimit-limit"] == "300")
     );
-    assert_eq!(ids.len(), told, "a transaction id was used twice");
+    // Every transaction that any of them ran is a row of its own, and none met another's id.
+    let ran =
+        storm(&gateways, 25, &balance("1")).await.iter().filter(|answer| !answer.transaction_id().is_empty()).count();
+    let mut database = PgConnection::connect(&place.url).await.unwrap();
+    let (mut rows, wanted) = (0_i64, i64::try_from(told + ran).unwrap() + 1);
+    eventually("all rows are in the database", async || {
+        rows = sqlx::query_scalar("SELECT COUNT(*) FROM ledger").fetch_one(&mut database).await.unwrap();
+        rows >= wanted
+    })
+    .await;
+    let parked: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM ledger_parked").fetch_one(&mut database).await.unwrap();
+    assert_eq!((rows, parked, ids.len()), (wanted, 0, told), "a transaction id was used twice");
+    true
 }
 
 fn addresses(gateways: &[Process]) -> Vec<SocketAddr> {
@@ -256,13 +284,20 @@ async fn a_redis_that_falls_silent_costs_the_first_request_fifty_milliseconds_in
     assert_eq!(client.call(&rate).await.status, 200);
     let stats = async || gateway.get("/api/limits/stats", OPERATOR).await["redis"].clone();
     assert_eq!(stats().await["up"], true);
-    proxy.set(Harm::StallAfter(0));
-    // It would ask four times: for the client, twice for the reply, for the call.
-    let began = Instant::now();
-    assert_eq!(client.call(&rate).await.status, 200);
-    let first = began.elapsed();
+    // It would ask four times: for the client, twice for the reply, for the call. The machine may add to it, so the best of three.
+    let mut first = Duration::MAX;
+    for _ in 0..3 {
+        proxy.set(Harm::None);
+        eventually("Redis is asked again", async || stats().await["up"] == true).await;
+        proxy.set(Harm::StallAfter(0));
+        let failed = stats().await["failed"].as_u64().unwrap();
+        let began = Instant::now();
+        assert_eq!(client.call(&rate).await.status, 200);
+        first = first.min(began.elapsed());
+        let after = stats().await;
+        assert_eq!((&after["up"], after["failed"].as_u64().unwrap()), (&false.into(), failed + 1), "{after}");
+    }
     let after_first = stats().await;
-    assert_eq!((&after_first["up"], &after_first["failed"]), (&false.into(), &1.into()), "{after_first}");
     let began = Instant::now();
     for _ in 0..20 {
         let answer = client.call(&rate).await;
@@ -272,7 +307,8 @@ async fn a_redis_that_falls_silent_costs_the_first_request_fifty_milliseconds_in
     let others = began.elapsed() / 20;
     let after = stats().await;
     println!("a silent Redis: the first request took {first:.1?}, the next 20 {others:.1?} each");
-    assert!(first >= Duration::from_millis(50), "{first:?}");
+    let most = Duration::from_millis(50 + 40);
+    assert!(first >= Duration::from_millis(50) && first <= most, "{first:?}");
     assert_eq!(after["asked"], after_first["asked"], "nobody asked again");
     assert!(after["skipped"].as_u64().unwrap() >= 20, "{after}");
     let limits = gateway.get("/api/limits/stats", OPERATOR).await;
