@@ -113,9 +113,14 @@ impl Postgres {
 
     /// Stops it as a crash would: no checkpoint, every connection cut.
     pub(crate) fn stop(&mut self) {
+        self.end(rustix::process::Signal::QUIT);
+    }
+
+    /// Stops it by a signal; INT is in order: everything is written, every connection is cut.
+    pub(crate) fn end(&mut self, signal: rustix::process::Signal) {
         if let Some(mut child) = self.running.take() {
             let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-            rustix::process::kill_process(pid, rustix::process::Signal::QUIT).ok();
+            rustix::process::kill_process(pid, signal).ok();
             child.wait().unwrap();
         }
     }
