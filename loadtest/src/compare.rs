@@ -1,0 +1,129 @@
+//! The gateway beside its peers, in shuffled rounds: throughput and CPU time a call at saturation, latency and CPU time at a constant
+//! rate. Ratios are paired inside a round, because the machine is not the same from one to the next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::Failed;
+use crate::client::balance;
+use crate::figures::Spread;
+use crate::load::{self, Outcome, Target, to_f64};
+use crate::place::{Place, Served};
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) rounds: usize,
+    pub(crate) slice: Duration,
+    /// Connections at saturation.
+    pub(crate) connections: usize,
+    /// Calls a second of the constant rate; none, and only saturation is looked at.
+    pub(crate) rate: Option<f64>,
+}
+
+/// Somebody who is measured.
+struct Contender {
+    name: &'static str,
+    target: Target,
+    served: Option<Served>,
+    _behind: Option<Served>,
+}
+
+/// What one contender showed, round by round.
+#[derive(Debug, Default, Clone, Serialize)]
+pub(crate) struct Series {
+    pub(crate) throughput: Vec<f64>,
+    /// CPU microseconds a call at saturation, of its own process.
+    pub(crate) cpu_saturated: Vec<f64>,
+    /// The same at the constant rate.
+    pub(crate) cpu_at_rate: Vec<f64>,
+    /// Milliseconds at the constant rate.
+    pub(crate) p50_at_rate: Vec<f64>,
+    pub(crate) p99_at_rate: Vec<f64>,
+    /// The furthest that the generator was behind its own schedule, in milliseconds.
+    pub(crate) behind: f64,
+}
+
+/// All of them by name.
+pub(crate) type Compared = BTreeMap<&'static str, Series>;
+
+fn http(served: &Served) -> Target {
+    Target::Http(served.address, Arc::new(balance))
+}
+
+fn contenders(place: &Place, settings: &[(&str, &str)]) -> Result<Vec<Contender>, Failed> {
+    let gateway = place.gateway("gateway", settings)?;
+    let bare = place.bare()?;
+    let (nginx, upstream) = place.nginx()?;
+    let of =
+        |name, served: Served, behind| Contender { name, target: http(&served), served: Some(served), _behind: behind };
+    Ok(vec![
+        of("gateway", gateway, None),
+        of("bare", bare, None),
+        of("nginx", nginx, Some(upstream)),
+        Contender { name: "direct", target: Target::Direct(place.balances()), served: None, _behind: None },
+    ])
+}
+
+/// Runs the plan.
+pub(crate) fn run(plan: Plan, settings: &[(&str, &str)]) -> Result<Compared, Failed> {
+    let place = Place::new(&[])?;
+    let contenders = contenders(&place, settings)?;
+    let mut compared = Compared::new();
+    for contender in &contenders {
+        load::closed(&contender.target, plan.connections, Duration::from_millis(300))?;
+        compared.insert(contender.name, Series::default());
+    }
+    let mut order: Vec<usize> = (0..contenders.len()).collect();
+    for _ in 0..plan.rounds {
+        fastrand::shuffle(&mut order);
+        for contender in order.iter().filter_map(|nth| contenders.get(*nth)) {
+            let Some(series) = compared.get_mut(contender.name) else { continue };
+            let (outcome, cpu) = watched(contender, || load::closed(&contender.target, plan.connections, plan.slice))?;
+            series.throughput.push(outcome.rate());
+            series.cpu_saturated.push(cpu);
+            if let Some(rate) = plan.rate {
+                let patience = Duration::from_secs(1);
+                let run = || load::open(&contender.target, 16, rate, plan.slice, patience);
+                let (outcome, cpu) = watched(contender, run)?;
+                series.cpu_at_rate.push(cpu);
+                series.p50_at_rate.push(outcome.at(0.5));
+                series.p99_at_rate.push(outcome.at(0.99));
+                series.behind = series.behind.max(outcome.behind.as_secs_f64() * 1_000.0);
+            }
+        }
+    }
+    Ok(compared)
+}
+
+/// Runs a load and says what it cost its contender: CPU microseconds a call.
+fn watched(contender: &Contender, run: impl FnOnce() -> Result<Outcome, Failed>) -> Result<(Outcome, f64), Failed> {
+    let cpu = || contender.served.as_ref().map(|served| served.process.cpu()).unwrap_or_default();
+    let before = cpu();
+    let outcome = run()?;
+    if outcome.good() < outcome.answered() {
+        return Err(format!("{}: not every call was answered well: {:?}", contender.name, outcome.by_name).into());
+    }
+    let spent = cpu().saturating_sub(before);
+    let each = spent.as_secs_f64() * 1e6 / to_f64(outcome.answered().max(1));
+    Ok((outcome, each))
+}
+
+/// One contender's figure over another's.
+pub(crate) fn ratio(compared: &Compared, over: &str, under: &str, figure: fn(&Series) -> &Vec<f64>) -> Spread {
+    match (compared.get(over), compared.get(under)) {
+        (Some(over), Some(under)) => Spread::of_ratios(figure(over), figure(under)),
+        _ => Spread::default(),
+    }
+}
+
+/// What the gateway adds to the direct client's p50, over what nginx adds.
+pub(crate) fn added(compared: &Compared) -> Spread {
+    let series = |name: &str| compared.get(name).map(|series| series.p50_at_rate.clone()).unwrap_or_default();
+    let (gateway, nginx, direct) = (series("gateway"), series("nginx"), series("direct"));
+    let over = |own: &[f64]| -> Vec<f64> { own.iter().zip(&direct).map(|(own, direct)| own - direct).collect() };
+    Spread::of_ratios(&over(&gateway), &over(&nginx))
+}

@@ -1,0 +1,124 @@
+//! Everything that a scenario measures, started on free ports of one machine: the simulator, a gateway, the peers. Each is a
+//! process of its own, so that its CPU time is its own.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::Failed;
+use crate::peers;
+use crate::process::Process;
+
+/// The gateway's profile; addresses and folders come by environment variable.
+const PROFILE: &str = include_str!("../loadtest.toml");
+
+/// A folder for a run, removed with it, and the simulator.
+pub(crate) struct Place {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) bank: Ipv4Addr,
+    _simulator: Process,
+}
+
+/// A process that serves HTTP, or the bank's messages.
+pub(crate) struct Served {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+}
+
+/// A program of this workspace, built beside this one.
+fn program(name: &str) -> Result<PathBuf, Failed> {
+    let path = std::env::current_exe()?.with_file_name(name);
+    if path.exists() {
+        Ok(path)
+    } else {
+        Err(format!("{name} is not built: cargo build --release --workspace --bins").into())
+    }
+}
+
+fn free_address() -> Result<SocketAddr, Failed> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+fn wait_for(process: &mut Process, address: SocketAddr, folder: &Path) -> Result<(), Failed> {
+    let end = Instant::now() + Duration::from_secs(30);
+    while TcpStream::connect(address).is_err() {
+        process.check(folder)?;
+        if Instant::now() > end {
+            return Err(format!("nothing listens on {address}").into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+impl Place {
+    /// A simulator in front of which gateways can be put.
+    pub(crate) fn new(more: &[&str]) -> Result<Self, Failed> {
+        let folder = tempfile::tempdir()?;
+        // Its ports are the bank's own, so it gets an address of its own.
+        let bank = Ipv4Addr::new(127, 77, fastrand::u8(1..250), fastrand::u8(1..250));
+        let mut command = Command::new(program("mock-core-banking")?);
+        command.args(["--host", &bank.to_string(), "--control", &format!("{bank}:9095"), "--delay-ms", "0"]).args(more);
+        let mut simulator = Process::start("simulator", &mut command, folder.path())?;
+        wait_for(&mut simulator, SocketAddr::from((bank, 9099)), folder.path())?;
+        Ok(Self { folder, bank, _simulator: simulator })
+    }
+
+    /// Where balances are asked for.
+    pub(crate) fn balances(&self) -> SocketAddr {
+        SocketAddr::from((self.bank, 9099))
+    }
+
+    /// A gateway of the profile, with settings as environment variables without their prefix.
+    pub(crate) fn gateway(&self, name: &'static str, settings: &[(&str, &str)]) -> Result<Served, Failed> {
+        let (folder, address) = (self.folder.path(), free_address()?);
+        let file = folder.join("loadtest.toml");
+        std::fs::write(&file, PROFILE)?;
+        let data = folder.join(format!("{name}-data"));
+        let variable = |name: &str| format!("GWANMUN_{name}");
+        let mut command = Command::new(program("gwanmun")?);
+        command
+            .args(["serve", "--config"])
+            .arg(&file)
+            .env(variable("SERVER__LISTEN"), address.to_string())
+            .env(variable("LEDGER__DATA"), &data)
+            .env(variable("INSTITUTION__CORE_BANKING__ADDRESS"), self.balances().to_string())
+            .env(variable("INSTITUTION__CORE_TRANSFER__ADDRESS"), format!("{}:9096", self.bank))
+            .envs(settings.iter().map(|(name, value)| (variable(name), *value)));
+        let mut process = Process::start(name, &mut command, folder)?;
+        wait_for(&mut process, address, folder)?;
+        Ok(Served { process, address })
+    }
+
+    /// The bare handler before the simulator.
+    pub(crate) fn bare(&self) -> Result<Served, Failed> {
+        let address = free_address()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["peer", "bare", "--listen", &address.to_string(), "--host", &self.balances().to_string()]);
+        self.serve("bare", command, address)
+    }
+
+    /// nginx before an upstream of its own.
+    pub(crate) fn nginx(&self) -> Result<(Served, Served), Failed> {
+        let (address, behind) = (free_address()?, free_address()?);
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["peer", "upstream", "--listen", &behind.to_string()]);
+        let upstream = self.serve("upstream", command, behind)?;
+        let nginx = self.serve("nginx", peers::nginx(address, behind, self.folder.path())?, address)?;
+        Ok((nginx, upstream))
+    }
+
+    /// Bytes in a gateway's journal.
+    pub(crate) fn journal_bytes(&self, name: &str) -> u64 {
+        let folder = self.folder.path().join(format!("{name}-data/journal"));
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).sum()
+    }
+
+    fn serve(&self, name: &'static str, mut command: Command, address: SocketAddr) -> Result<Served, Failed> {
+        let mut process = Process::start(name, &mut command, self.folder.path())?;
+        wait_for(&mut process, address, self.folder.path())?;
+        Ok(Served { process, address })
+    }
+}

@@ -1,0 +1,87 @@
+//! A process under test: started, watched, ended. Reads what the kernel says of it under /proc: CPU time of all its threads in
+//! nanoseconds, resident memory, descriptors.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Failed;
+
+/// A child process, with the children of its own.
+pub(crate) struct Process {
+    name: &'static str,
+    child: Child,
+}
+
+impl Process {
+    /// Starts a command; what it writes goes to a file in `folder`.
+    pub(crate) fn start(name: &'static str, command: &mut Command, folder: &Path) -> Result<Self, Failed> {
+        let log = fs::File::create(folder.join(format!("{name}.log")))?;
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+        let child = child.map_err(|error| format!("{name} does not start: {error}"))?;
+        Ok(Self { name, child })
+    }
+
+    /// Fails when the process has ended, with the end of what it wrote.
+    pub(crate) fn check(&mut self, folder: &Path) -> Result<(), Failed> {
+        if let Some(status) = self.child.try_wait()? {
+            let told = fs::read_to_string(folder.join(format!("{}.log", self.name))).unwrap_or_default();
+            let end: Vec<&str> = told.lines().rev().take(5).collect();
+            return Err(format!("{} ended ({status}): {}", self.name, end.join(" | ")).into());
+        }
+        Ok(())
+    }
+
+    /// The process itself and its children.
+    fn ids(&self) -> Vec<u32> {
+        let own = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        std::iter::once(own).chain(children.split_whitespace().filter_map(|id| id.parse().ok())).collect()
+    }
+
+    /// CPU time so far, of all threads.
+    pub(crate) fn cpu(&self) -> Duration {
+        let nanoseconds = self.ids().into_iter().flat_map(threads).filter_map(|thread| {
+            let text = fs::read_to_string(thread.join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(nanoseconds.sum())
+    }
+
+    /// Resident memory in KiB.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let of = |id: u32| -> Option<u64> {
+            let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.split_whitespace().next()?.parse().ok()
+        };
+        self.ids().into_iter().filter_map(of).sum()
+    }
+
+    /// Open descriptors.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.ids().into_iter().filter_map(|id| Some(fs::read_dir(format!("/proc/{id}/fd")).ok()?.count())).sum()
+    }
+}
+
+fn threads(id: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGTERM lets nginx end its workers; whoever does not listen is killed.
+        let asked = Command::new("kill").arg(self.child.id().to_string()).status();
+        let end = Instant::now() + Duration::from_secs(if asked.is_ok() { 3 } else { 0 });
+        while Instant::now() < end {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if self.child.kill().is_ok() && self.child.wait().is_err() {
+            eprintln!("loadtest: {} could not be ended", self.name);
+        }
+    }
+}

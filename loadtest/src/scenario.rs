@@ -1,0 +1,8 @@
+//! The scenarios.
+
+pub(crate) mod compare;
+pub(crate) mod curve;
+pub(crate) mod gate;
+pub(crate) mod overload;
+pub(crate) mod soak;
+pub(crate) mod transfers;
