@@ -101,3 +101,8 @@ pub(crate) fn transfer(number: u64) -> Vec<u8> {
     );
     post("/api/gateway/transfer", &key, &body)
 }
+
+/// A rate of exchange; the profile keeps no replies.
+pub(crate) fn rate(_: u64) -> Vec<u8> {
+    post("/api/gateway/exchange-rate", "", r#"{"currency":"USD"}"#)
+}

@@ -16,6 +16,7 @@ mod report;
 mod scenario;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -27,6 +28,9 @@ pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
+    /// Where tables, figures and plots go.
+    #[arg(long, global = true, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/results"))]
+    results: PathBuf,
     #[command(subcommand)]
     scenario: Scenario,
 }
@@ -39,6 +43,8 @@ enum Scenario {
     Compare(scenario::compare::Plan),
     /// Rising arrival rates to the knee and past it.
     Curve(scenario::curve::Plan),
+    /// A silent host beside a healthy one, with the circuit and without.
+    DeadHost(scenario::dead_host::Plan),
     /// Three times what the host can take.
     Overload(scenario::overload::Plan),
     /// Durable mutations at rising concurrency.
@@ -67,10 +73,13 @@ enum Peer {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().scenario {
+    let Arguments { results, scenario } = Arguments::parse();
+    report::into_folder(results);
+    let done = match scenario {
         Scenario::Gate(floors) => scenario::gate::run(&floors),
         Scenario::Compare(plan) => scenario::compare::run(&plan),
         Scenario::Curve(plan) => scenario::curve::run(&plan),
+        Scenario::DeadHost(plan) => scenario::dead_host::run(&plan),
         Scenario::Overload(plan) => scenario::overload::run(&plan),
         Scenario::Transfers(plan) => scenario::transfers::run(&plan),
         Scenario::Soak(plan) => scenario::soak::run(&plan),

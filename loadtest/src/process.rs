@@ -72,8 +72,10 @@ fn threads(id: u32) -> Vec<PathBuf> {
 impl Drop for Process {
     fn drop(&mut self) {
         // SIGTERM lets nginx end its workers; whoever does not listen is killed.
-        let asked = Command::new("kill").arg(self.child.id().to_string()).status();
-        let end = Instant::now() + Duration::from_secs(if asked.is_ok() { 3 } else { 0 });
+        let running = matches!(self.child.try_wait(), Ok(None));
+        let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw).filter(|_| running);
+        let asked = id.is_some_and(|id| rustix::process::kill_process(id, rustix::process::Signal::TERM).is_ok());
+        let end = Instant::now() + Duration::from_secs(if asked { 3 } else { 0 });
         while Instant::now() < end {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return;

@@ -2,11 +2,19 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
 use crate::Failed;
 use crate::plot::Plot;
+
+static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says once where all results go.
+pub(crate) fn into_folder(folder: PathBuf) {
+    FOLDER.get_or_init(|| folder);
+}
 
 /// One scenario's result.
 pub(crate) struct Report {
@@ -64,8 +72,8 @@ impl Report {
 
     /// Writes everything, and prints the table.
     pub(crate) fn write(&self) -> Result<(), Failed> {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("results");
-        fs::create_dir_all(&folder)?;
+        let folder = FOLDER.get().ok_or("nobody said where results go")?;
+        fs::create_dir_all(folder)?;
         let path = |end: &str| folder.join(format!("{}.{end}", self.name));
         let markdown = self.markdown();
         fs::write(path("md"), &markdown)?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod curve;
+pub(crate) mod dead_host;
 pub(crate) mod gate;
 pub(crate) mod overload;
 pub(crate) mod soak;
