@@ -109,6 +109,8 @@ pub struct Ledger {
     fenced: CancellationToken,
     /// Rung when a row in doubt got into the store.
     doubted: Notify,
+    /// Rung by who wants rows to be carried to the store at once.
+    hurry: Notify,
     tasks: std::sync::Mutex<Vec<AbortOnDropHandle<()>>>,
     /// Renews the lease.
     keeping: std::sync::Mutex<Option<AbortOnDropHandle<()>>>,
@@ -164,6 +166,7 @@ impl Ledger {
             claim_keep: settings.claim_keep,
             fenced: CancellationToken::new(),
             doubted: Notify::new(),
+            hurry: Notify::new(),
             tasks: std::sync::Mutex::default(),
             keeping: std::sync::Mutex::default(),
         });
@@ -285,6 +288,7 @@ impl Ledger {
         let end = self.journal.end();
         let wait = async {
             self.journal.durable(end).await.is_ok() && {
+                self.hurry.notify_one();
                 self.shipped.wait_for(end).await;
                 true
             }

@@ -2,6 +2,7 @@
 //! rate. Ratios are paired inside a round, because the machine is not the same from one to the next.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,24 +55,27 @@ fn http(served: &Served) -> Target {
     Target::Http(served.address, Arc::new(balance))
 }
 
-fn contenders(place: &Place, settings: &[(&str, &str)]) -> Result<Vec<Contender>, Failed> {
+fn contenders(place: &Place, settings: &[(&str, &str)], before: Option<&Path>) -> Result<Vec<Contender>, Failed> {
     let gateway = place.gateway("gateway", settings)?;
     let bare = place.bare()?;
     let (nginx, upstream) = place.nginx()?;
     let of =
         |name, served: Served, behind| Contender { name, target: http(&served), served: Some(served), _behind: behind };
-    Ok(vec![
+    let before = before.map(|program| place.gateway_of(program, "before", settings)).transpose()?;
+    let mut all = vec![
         of("gateway", gateway, None),
         of("bare", bare, None),
         of("nginx", nginx, Some(upstream)),
         Contender { name: "direct", target: Target::Direct(place.balances()), served: None, _behind: None },
-    ])
+    ];
+    all.extend(before.map(|served| of("before", served, None)));
+    Ok(all)
 }
 
 /// Runs the plan.
-pub(crate) fn run(plan: Plan, settings: &[(&str, &str)]) -> Result<Compared, Failed> {
+pub(crate) fn run(plan: Plan, settings: &[(&str, &str)], before: Option<&Path>) -> Result<Compared, Failed> {
     let place = Place::new(&[])?;
-    let contenders = contenders(&place, settings)?;
+    let contenders = contenders(&place, settings, before)?;
     let mut compared = Compared::new();
     for contender in &contenders {
         load::closed(&contender.target, plan.connections, Duration::from_millis(300))?;

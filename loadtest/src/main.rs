@@ -41,6 +41,8 @@ enum Scenario {
     Gate(scenario::gate::Floors),
     /// Beside nginx, a bare handler and the direct client, at saturation and at a constant rate.
     Compare(scenario::compare::Plan),
+    /// A constant rate against a gateway that runs already.
+    Open(scenario::open::Plan),
     /// Rising arrival rates to the knee and past it.
     Curve(scenario::curve::Plan),
     /// A silent host beside a healthy one, with the circuit and without.
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
     let done = match scenario {
         Scenario::Gate(floors) => scenario::gate::run(&floors),
         Scenario::Compare(plan) => scenario::compare::run(&plan),
+        Scenario::Open(plan) => scenario::open::run(&plan),
         Scenario::Curve(plan) => scenario::curve::run(&plan),
         Scenario::DeadHost(plan) => scenario::dead_host::run(&plan),
         Scenario::Overload(plan) => scenario::overload::run(&plan),

@@ -72,12 +72,22 @@ impl Place {
 
     /// A gateway of the profile, with settings as environment variables without their prefix.
     pub(crate) fn gateway(&self, name: &'static str, settings: &[(&str, &str)]) -> Result<Served, Failed> {
+        self.gateway_of(&program("gwanmun")?, name, settings)
+    }
+
+    /// The same, of another build.
+    pub(crate) fn gateway_of(
+        &self,
+        program: &Path,
+        name: &'static str,
+        settings: &[(&str, &str)],
+    ) -> Result<Served, Failed> {
         let (folder, address) = (self.folder.path(), free_address()?);
         let file = folder.join("loadtest.toml");
         std::fs::write(&file, PROFILE)?;
         let data = folder.join(format!("{name}-data"));
         let variable = |name: &str| format!("GWANMUN_{name}");
-        let mut command = Command::new(program("gwanmun")?);
+        let mut command = Command::new(program);
         command
             .args(["serve", "--config"])
             .arg(&file)

@@ -4,6 +4,7 @@ pub(crate) mod compare;
 pub(crate) mod curve;
 pub(crate) mod dead_host;
 pub(crate) mod gate;
+pub(crate) mod open;
 pub(crate) mod overload;
 pub(crate) mod soak;
 pub(crate) mod transfers;

@@ -112,7 +112,10 @@ impl Entry {
         {
             let now = self.ledger.clock.now();
             let grace = Deadline::after(now.max(deadline.at()), SYNC_GRACE);
-            self.ledger.journal.durable_by(position, grace).await?;
+            let durable = self.ledger.journal.durable_by(position, grace).await;
+            // Once more: what was rung before may have been heard before there was anything to carry.
+            self.ledger.hurry.notify_one();
+            durable?;
         }
         Ok(())
     }
@@ -136,6 +139,7 @@ impl Entry {
         let position = self.ledger.journal.append_outcome(&outcome)?;
         if kind == Kind::Mutation {
             self.ledger.claims.ended(self.id);
+            self.ledger.hurry.notify_one();
         }
         Ok(Some((kind, position)))
     }

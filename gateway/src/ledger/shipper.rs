@@ -8,9 +8,23 @@ use super::journal::Position;
 use super::store::Shipper;
 use super::{Ledger, Outcome, StoreError};
 
+/// How long rows of inquiries gather before they are carried on: an index page that many rows touch is written once for all of
+/// them. Whoever looks for a row, and every mutation, calls for them at once.
+const LINGER: Duration = Duration::from_millis(200);
 /// Waits between tries while the store fails.
 const RETRY: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1)];
+
+/// A batch after which more is waiting for certain.
+const MANY: usize = 1_000;
+
+/// How much was carried on.
+enum Shipped {
+    /// What was there, but for what came meanwhile.
+    All,
+    /// More is there than goes into one batch.
+    Part,
+}
 
 impl Ledger {
     /// Ships whatever becomes durable, for ever.
@@ -19,10 +33,15 @@ impl Ledger {
         loop {
             let seen = self.journal.synced().get();
             match self.ship_once().await {
-                Ok(true) => failures = 0,
-                Ok(false) => {
+                Ok(Shipped::Part) => failures = 0,
+                Ok(Shipped::All) => {
                     failures = 0;
                     self.journal.synced().wait_beyond(seen).await;
+                    tokio::select! {
+                        biased;
+                        () = self.hurry.notified() => {}
+                        () = tokio::time::sleep(LINGER) => {}
+                    }
                 }
                 Err(()) => {
                     let wait = RETRY.get(failures).or(RETRY.last()).copied().unwrap_or_default();
@@ -33,8 +52,8 @@ impl Ledger {
         }
     }
 
-    /// Ships one batch; says whether there was any.
-    async fn ship_once(&self) -> Result<bool, ()> {
+    /// Ships one batch.
+    async fn ship_once(&self) -> Result<Shipped, ()> {
         let from = self.shipped.get();
         let journal = Arc::clone(&self.journal);
         let read = self.disk.apart(move || journal.outcomes_from(from)).await;
@@ -46,7 +65,7 @@ impl Ledger {
             }
         };
         if next == from {
-            return Ok(false);
+            return Ok(Shipped::All);
         }
         if !outcomes.is_empty() {
             self.ship_outcomes(&outcomes, next).await?;
@@ -57,7 +76,7 @@ impl Ledger {
             self.doubted.notify_one();
         }
         self.shipped.advance(next);
-        Ok(true)
+        Ok(if next < self.journal.synced().get() && outcomes.len() >= MANY { Shipped::Part } else { Shipped::All })
     }
 
     async fn ship_outcomes(&self, outcomes: &[Outcome], next: Position) -> Result<(), ()> {

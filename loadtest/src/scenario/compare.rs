@@ -1,5 +1,6 @@
 //! Beside nginx, the bare handler and the direct client: a table of what each reached, and of the ratios.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,12 +23,16 @@ pub(crate) struct Plan {
     /// Calls a second of the constant rate.
     #[arg(long, default_value_t = 4_000.0)]
     rate: f64,
+    /// Another build of the gateway, to be measured in the same rounds.
+    #[arg(long)]
+    before: Option<PathBuf>,
 }
 
 pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
+    let before = plan.before.as_deref();
     let slice = Duration::from_millis(plan.slice_ms);
     let plan = compare::Plan { rounds: plan.rounds, slice, connections: plan.connections, rate: Some(plan.rate) };
-    let compared = compare::run(plan, &[])?;
+    let compared = compare::run(plan, &[], before)?;
     print!("{}", table(&compared));
     Ok(ExitCode::SUCCESS)
 }
@@ -48,7 +53,7 @@ fn table(compared: &Compared) -> String {
         ));
     }
     text.push_str("\n| gateway over | throughput | CPU, saturated | CPU, at the rate |\n|---|---|---|---|\n");
-    for under in ["nginx", "bare", "direct"] {
+    for under in ["nginx", "bare", "direct", "before"].into_iter().filter(|name| compared.contains_key(name)) {
         let of = |figure: fn(&Series) -> &Vec<f64>| ratio(compared, "gateway", under, figure).show(2);
         text.push_str(&format!(
             "| {under} | {} | {} | {} |\n",

@@ -31,7 +31,7 @@ pub(crate) struct Floors {
 pub(crate) fn run(floors: &Floors) -> Result<ExitCode, Failed> {
     let slice = Duration::from_millis(500);
     let plan = compare::Plan { rounds: floors.rounds, slice, connections: 16, rate: Some(4_000.0) };
-    let compared = compare::run(plan, &[])?;
+    let compared = compare::run(plan, &[], None)?;
     let throughput_vs_nginx = ratio(&compared, "gateway", "nginx", |series| &series.throughput).median;
     let throughput_vs_bare = ratio(&compared, "gateway", "bare", |series| &series.throughput).median;
     let cpu_vs_nginx = ratio(&compared, "gateway", "nginx", |series| &series.cpu_saturated).median;

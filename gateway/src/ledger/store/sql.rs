@@ -191,18 +191,19 @@ impl SqlStore {
 
 macro_rules! on_connection {
     ($session:expr, $statement:expr, $call:ident, |$done:ident| $sqlite:expr, $postgres:expr) => {{
-        let statement: Statement = $statement;
+        let mut statement: Statement = $statement;
         let connection = $session.connection.as_mut().ok_or(StoreError::Malformed)?;
         let ran = async {
             match connection {
                 Connection::Sqlite(connection) => {
-                    let query = sqlx::query_with(AssertSqlSafe(statement.text.clone()), statement.for_sqlite()?)
-                        .persistent(statement.keep);
+                    let query =
+                        sqlx::query_with(AssertSqlSafe(std::mem::take(&mut statement.text)), statement.for_sqlite()?)
+                            .persistent(statement.keep);
                     let $done = query.$call(&mut **connection).await?;
                     Ok::<_, StoreError>($sqlite)
                 }
                 Connection::Postgres(connection) => {
-                    let query = sqlx::query_with(AssertSqlSafe(statement.text.clone()), statement.for_postgres()?)
+                    let query = sqlx::query_with(AssertSqlSafe(statement.numbered()), statement.for_postgres()?)
                         .persistent(statement.keep);
                     let $done = query.$call(&mut **connection).await?;
                     Ok($postgres)

@@ -18,8 +18,9 @@ const INSERT: &str = "INSERT INTO ledger (transaction_id, business_day, tx_code,
      detail, attempts, attempt_log, requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, \
      layout_version, served_from, resolution, resolve_as) VALUES ";
 
-/// Rows in one statement; 27 columns each stay below SQLite's limit of 32,766 variables.
-const ROWS_PER_STATEMENT: usize = 500;
+/// Rows in one statement: few sizes, so that each connection has them all prepared. 27 columns each stay below SQLite's limit of
+/// 32,766 variables.
+const ROWS_PER_STATEMENT: [usize; 4] = [512, 64, 8, 1];
 
 /// A row on its way in, and how its doubt starts out.
 pub(super) type New<'a> = (&'a Row, Resolution, Option<ResolveAs>);
@@ -39,9 +40,12 @@ impl SqlStore {
             return Err(StoreError::Fenced);
         }
         let mut shipment = Shipment::default();
-        for chunk in outcomes.chunks(ROWS_PER_STATEMENT) {
+        let mut rest = outcomes;
+        while let Some(size) = ROWS_PER_STATEMENT.into_iter().find(|size| *size <= rest.len()) {
+            let (chunk, behind) = rest.split_at(size);
             let new: Vec<New<'_>> = chunk.iter().map(|outcome| new(&outcome.row)).collect();
             self.insert(&mut session, &new, &mut shipment).await?;
+            rest = behind;
         }
         self.end_claims(&mut session, outcomes).await?;
         session.commit().await?;
@@ -166,7 +170,7 @@ fn insertion(rows: &[New<'_>]) -> Statement {
             .push(")")
     };
     let statement = Statement::new(INSERT).list(rows, write).push(" ON CONFLICT (transaction_id) DO NOTHING");
-    if matches!(rows.len(), 1 | ROWS_PER_STATEMENT) { statement } else { statement.once() }
+    if ROWS_PER_STATEMENT.contains(&rows.len()) { statement } else { statement.once() }
 }
 
 /// If the row that is there under this id says something else, parks this one.
