@@ -27,6 +27,8 @@ pub(crate) struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
     filled: usize,
+    /// Where the last answer's body lies.
+    body: std::ops::Range<usize>,
 }
 
 fn malformed() -> io::Error {
@@ -38,7 +40,7 @@ impl Client {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
-        Ok(Self { stream, buffer: vec![0; 4_096], filled: 0 })
+        Ok(Self { stream, buffer: vec![0; 4_096], filled: 0, body: 0..0 })
     }
 
     /// Sends a request and reads the whole answer.
@@ -58,9 +60,16 @@ impl Client {
             while self.filled < end {
                 self.fill()?;
             }
+            self.body = body..end;
             let code = self.buffer.get(body..end).filter(|_| status != 200).and_then(code_of);
             return Ok(Answer { status, code });
         }
+    }
+
+    /// The same, for a body of JSON.
+    pub(crate) fn call_for_json(&mut self, request: &[u8]) -> io::Result<serde_json::Value> {
+        self.call(request)?;
+        serde_json::from_slice(self.buffer.get(self.body.clone()).unwrap_or_default()).map_err(|_| malformed())
     }
 
     fn fill(&mut self) -> io::Result<()> {
@@ -105,4 +114,9 @@ pub(crate) fn transfer(number: u64) -> Vec<u8> {
 /// A rate of exchange; the profile keeps no replies.
 pub(crate) fn rate(_: u64) -> Vec<u8> {
     post("/api/gateway/exchange-rate", "", r#"{"currency":"USD"}"#)
+}
+
+/// An operator's look at something.
+pub(crate) fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: gateway\r\nx-api-key: loadtest-operator\r\n\r\n").into_bytes()
 }

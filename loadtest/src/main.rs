@@ -47,6 +47,8 @@ enum Scenario {
     Curve(scenario::curve::Plan),
     /// A silent host beside a healthy one, with the circuit and without.
     DeadHost(scenario::dead_host::Plan),
+    /// A host that dies and comes back under load.
+    Flap(scenario::flap::Plan),
     /// Three times what the host can take.
     Overload(scenario::overload::Plan),
     /// Durable mutations at rising concurrency.
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Scenario::Open(plan) => scenario::open::run(&plan),
         Scenario::Curve(plan) => scenario::curve::run(&plan),
         Scenario::DeadHost(plan) => scenario::dead_host::run(&plan),
+        Scenario::Flap(plan) => scenario::flap::run(&plan),
         Scenario::Overload(plan) => scenario::overload::run(&plan),
         Scenario::Transfers(plan) => scenario::transfers::run(&plan),
         Scenario::Soak(plan) => scenario::soak::run(&plan),

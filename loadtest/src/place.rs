@@ -17,7 +17,8 @@ const PROFILE: &str = include_str!("../loadtest.toml");
 pub(crate) struct Place {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) bank: Ipv4Addr,
-    _simulator: Process,
+    simulator: Option<Process>,
+    arguments: Vec<String>,
 }
 
 /// A process that serves HTTP, or the bank's messages.
@@ -58,11 +59,28 @@ impl Place {
         let folder = tempfile::tempdir()?;
         // Its ports are the bank's own, so it gets an address of its own.
         let bank = Ipv4Addr::new(127, 77, fastrand::u8(1..250), fastrand::u8(1..250));
+        let arguments = more.iter().map(|argument| (*argument).to_owned()).collect();
+        let mut place = Self { folder, bank, simulator: None, arguments };
+        place.start_bank()?;
+        Ok(place)
+    }
+
+    /// Starts the simulator, on the ports that it had.
+    pub(crate) fn start_bank(&mut self) -> Result<(), Failed> {
         let mut command = Command::new(program("mock-core-banking")?);
-        command.args(["--host", &bank.to_string(), "--control", &format!("{bank}:9095"), "--delay-ms", "0"]).args(more);
-        let mut simulator = Process::start("simulator", &mut command, folder.path())?;
-        wait_for(&mut simulator, SocketAddr::from((bank, 9099)), folder.path())?;
-        Ok(Self { folder, bank, _simulator: simulator })
+        let control = format!("{}:9095", self.bank);
+        command
+            .args(["--host", &self.bank.to_string(), "--control", &control, "--delay-ms", "0"])
+            .args(&self.arguments);
+        let mut simulator = Process::start("simulator", &mut command, self.folder.path())?;
+        wait_for(&mut simulator, self.balances(), self.folder.path())?;
+        self.simulator = Some(simulator);
+        Ok(())
+    }
+
+    /// Ends the simulator, and every line to it.
+    pub(crate) fn stop_bank(&mut self) {
+        self.simulator = None;
     }
 
     /// Where balances are asked for.

@@ -3,6 +3,7 @@
 pub(crate) mod compare;
 pub(crate) mod curve;
 pub(crate) mod dead_host;
+pub(crate) mod flap;
 pub(crate) mod gate;
 pub(crate) mod open;
 pub(crate) mod overload;

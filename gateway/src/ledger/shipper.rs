@@ -15,14 +15,11 @@ const LINGER: Duration = Duration::from_millis(200);
 const RETRY: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1)];
 
-/// A batch after which more is waiting for certain.
-const MANY: usize = 1_000;
-
 /// How much was carried on.
 enum Shipped {
-    /// What was there, but for what came meanwhile.
+    /// All that was durable when it was looked.
     All,
-    /// More is there than goes into one batch.
+    /// There is more: a batch has a bound, and ends with its segment.
     Part,
 }
 
@@ -32,7 +29,7 @@ impl Ledger {
         let mut failures = 0;
         loop {
             let seen = self.journal.synced().get();
-            match self.ship_once().await {
+            match self.ship_once(seen).await {
                 Ok(Shipped::Part) => failures = 0,
                 Ok(Shipped::All) => {
                     failures = 0;
@@ -52,8 +49,8 @@ impl Ledger {
         }
     }
 
-    /// Ships one batch.
-    async fn ship_once(&self) -> Result<Shipped, ()> {
+    /// Ships one batch of what was durable up to `seen`, or a little more.
+    async fn ship_once(&self, seen: Position) -> Result<Shipped, ()> {
         let from = self.shipped.get();
         let journal = Arc::clone(&self.journal);
         let read = self.disk.apart(move || journal.outcomes_from(from)).await;
@@ -76,7 +73,7 @@ impl Ledger {
             self.doubted.notify_one();
         }
         self.shipped.advance(next);
-        Ok(if next < self.journal.synced().get() && outcomes.len() >= MANY { Shipped::Part } else { Shipped::All })
+        Ok(if next < seen { Shipped::Part } else { Shipped::All })
     }
 
     async fn ship_outcomes(&self, outcomes: &[Outcome], next: Position) -> Result<(), ()> {
