@@ -1,6 +1,7 @@
 //! HTTP: reading requests, writing answers. What a failure means is `failure`'s; what a transaction does is
 //! `transaction`'s.
 
+pub mod asker;
 pub mod catalogue;
 pub mod edge;
 pub mod ledger;

@@ -1,20 +1,20 @@
-//! Writing answers: success, and `application/problem+json` (RFC 9457) from the failure table. Also who asks: the
-//! language and the correlation id of a request.
+//! Writing answers: success, and `application/problem+json` (RFC 9457) from the failure table.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::http::header::{AGE, ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use codec::View;
 use serde::Serialize;
 
-use super::texts::{self, Language};
+use super::asker::{Asker, CORRELATION};
+use super::texts;
 use crate::bucket::Standing;
 use crate::cache::Served;
 use crate::failure::Failure;
@@ -25,54 +25,11 @@ use crate::routes::Kind;
 use crate::telemetry::Telemetry;
 use crate::transaction::{Completed, Refusal, Said};
 
-const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
 const TRANSACTION: HeaderName = HeaderName::from_static("x-transaction-id");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
-/// Who asks, as far as the answer depends on it.
-#[derive(Debug, Clone)]
-pub struct Asker {
-    /// The language of the answer.
-    pub language: Language,
-    /// The caller's id for this call, if it is a good one, else ours.
-    pub correlation_id: HeaderValue,
-}
-
-impl Asker {
-    fn of(headers: &HeaderMap) -> Self {
-        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        let good = |value: &&HeaderValue| (1..=64).contains(&value.len()) && value.as_bytes().iter().all(plain);
-        let correlation_id = headers.get(CORRELATION).filter(good).cloned().unwrap_or_else(|| {
-            let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
-            let text = new_correlation_id().as_hyphenated().encode_lower(&mut text);
-            HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("none"))
-        });
-        Self { language: Language::of(headers), correlation_id }
-    }
-
-    /// The asker that [`identify`] put beside a request.
-    #[must_use]
-    pub fn of_head(head: &Parts) -> Self {
-        head.extensions.get::<Self>().cloned().unwrap_or_else(|| Self::of(&head.headers))
-    }
-
-    /// The correlation id as text.
-    #[must_use]
-    pub fn correlation_text(&self) -> &str {
-        self.correlation_id.to_str().unwrap_or_default()
-    }
-}
-
-/// A UUIDv7. Nobody must be unable to guess it, so it costs no call of the system for random bytes.
-fn new_correlation_id() -> uuid::Uuid {
-    let (seconds, nanoseconds) = uuid::Timestamp::now(uuid::NoContext).to_unix();
-    let milliseconds = seconds * 1_000 + u64::from(nanoseconds / 1_000_000);
-    let [random @ .., _, _, _, _, _, _] = fastrand::u128(..).to_le_bytes();
-    uuid::Builder::from_unix_timestamp_millis(milliseconds, &random).into_uuid()
-}
 
 /// What a problem was about, for the outermost layer.
 #[derive(Debug, Clone, Copy)]

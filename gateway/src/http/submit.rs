@@ -11,7 +11,8 @@ use axum::response::Response;
 use codec::{Accepts, Record};
 use http_body_util::{BodyExt, Limited};
 
-use super::reply::{self, Asker};
+use super::asker::Asker;
+use super::reply;
 use crate::failure::Failure;
 use crate::filters::Admitted;
 use crate::routes::Kind;

@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     seconds: u64,
 }
 
-const LATE: &str = r#"{"seed":1,"rules":[{"message":"0200","fault":"late","probability":1.0,"delay_ms":10}]}"#;
+const LATE: &str = r#"{"seed":1,"rules":[{"message":"0200","fault":"late","probability":1.0,"delayMs":10}]}"#;
 
 pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
     let place = Place::new(&["--faults", LATE])?;

@@ -24,7 +24,7 @@ const LOOKS: u32 = 12;
 
 pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
     let place = Place::new(&[])?;
-    let gateway = place.gateway("gateway", &[("LEDGER__JOURNAL_LIMIT", "64MiB"), ("SERVER__ADMISSION_MAX", "64")])?;
+    let gateway = place.gateway("gateway", &[("LEDGER__JOURNAL_LIMIT", "64MiB"), ("SERVER__ADMISSION_MAX", "60")])?;
     let target = Target::Http(gateway.address, Arc::new(balance));
     let rate = closed(&target, 16, Duration::from_secs(3))?.rate() / 2.0;
     let title = format!("Half the knee, {rate:.0}/s, for {} s", plan.seconds);
