@@ -39,9 +39,15 @@ pub(crate) struct Outcome {
     pub(crate) behind: Duration,
 }
 
+/// Up to a minute in microseconds, to three digits. It has its bounds from the start: recording what is beyond them saturates, and one
+/// that grows by itself does not grow then.
+pub(crate) fn histogram() -> Result<Histogram<u64>, Failed> {
+    Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
+}
+
 impl Outcome {
     fn new() -> Result<Self, Failed> {
-        let latencies = Histogram::new(3)?;
+        let latencies = histogram()?;
         Ok(Self { latencies, by_name: BTreeMap::new(), took: Duration::ZERO, dropped: 0, behind: Duration::ZERO })
     }
 
@@ -121,11 +127,11 @@ fn next_number() -> u64 {
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Runs one thread a connection, all at once.
+/// Runs one thread a connection, all at once, and tells each when that was: connecting is no part of it.
 fn on_each(
     target: &Target,
     connections: usize,
-    run: impl Fn(Wire, &mut Outcome) -> io::Result<()> + Sync,
+    run: impl Fn(Wire, &mut Outcome, Instant) -> io::Result<()> + Sync,
 ) -> Result<Outcome, Failed> {
     let mut wires = Vec::new();
     for _ in 0..connections {
@@ -138,7 +144,7 @@ fn on_each(
         let start = |wire| {
             scope.spawn(move || {
                 let mut outcome = Outcome::new()?;
-                run(wire, &mut outcome)?;
+                run(wire, &mut outcome, began)?;
                 Ok::<_, Failed>(outcome)
             })
         };
@@ -154,8 +160,8 @@ fn on_each(
 
 /// Each of so many connections calls again as soon as it is answered.
 pub(crate) fn closed(target: &Target, connections: usize, time: Duration) -> Result<Outcome, Failed> {
-    let end = Instant::now() + time;
-    on_each(target, connections, |mut wire, outcome| {
+    on_each(target, connections, |mut wire, outcome, began| {
+        let end = began + time;
         let mut now = Instant::now();
         while now < end {
             let name = wire.call(next_number(), target)?;
@@ -176,9 +182,8 @@ pub(crate) fn open_told(
     time: Duration,
     tell: impl Fn(bool, u64) + Sync,
 ) -> Result<Outcome, Failed> {
-    let began = Instant::now() + Duration::from_millis(20);
     let (next, all) = (AtomicU64::new(0), (rate * time.as_secs_f64()).round());
-    on_each(target, connections, |mut wire, outcome| {
+    on_each(target, connections, |mut wire, outcome, began| {
         loop {
             let nth = to_f64(next.fetch_add(1, Ordering::Relaxed));
             if nth >= all {
@@ -204,9 +209,8 @@ pub(crate) fn open(
     time: Duration,
     patience: Duration,
 ) -> Result<Outcome, Failed> {
-    let began = Instant::now() + Duration::from_millis(20);
     let (next, all) = (AtomicU64::new(0), (rate * time.as_secs_f64()).round());
-    on_each(target, connections, |mut wire, outcome| {
+    on_each(target, connections, |mut wire, outcome, began| {
         loop {
             let nth = to_f64(next.fetch_add(1, Ordering::Relaxed));
             if nth >= all {
@@ -225,4 +229,19 @@ pub(crate) fn open(
             outcome.note(name, due.elapsed());
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_of_seconds_is_told_as_it_is() {
+        let mut outcome = Outcome::new().unwrap();
+        for millis in [1, 2_500, 3_000] {
+            outcome.note("200".to_owned(), Duration::from_millis(millis));
+        }
+        assert!((outcome.at(0.5) - 2_500.0).abs() < 3.0, "{}", outcome.at(0.5));
+        assert!((outcome.at(1.0) - 3_000.0).abs() < 4.0, "{}", outcome.at(1.0));
+    }
 }

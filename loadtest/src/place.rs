@@ -78,6 +78,12 @@ impl Place {
         Ok(())
     }
 
+    /// Makes the simulator fall silent, or speak again.
+    pub(crate) fn silence_bank(&self, silent: bool) -> Result<(), Failed> {
+        let signal = if silent { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        self.simulator.as_ref().map_or(Ok(()), |simulator| simulator.signal(signal))
+    }
+
     /// Ends the simulator, and every line to it.
     pub(crate) fn stop_bank(&mut self) {
         self.simulator = None;

@@ -40,6 +40,12 @@ impl Process {
         std::iter::once(own).chain(children.split_whitespace().filter_map(|id| id.parse().ok())).collect()
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) -> Result<(), Failed> {
+        let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw).ok_or("no process")?;
+        Ok(rustix::process::kill_process(id, signal)?)
+    }
+
     /// CPU time so far, of all threads.
     pub(crate) fn cpu(&self) -> Duration {
         let nanoseconds = self.ids().into_iter().flat_map(threads).filter_map(|thread| {

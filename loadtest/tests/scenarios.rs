@@ -37,6 +37,6 @@ fn nothing_grows_at_half_the_knee() {
 
 #[test]
 fn under_three_times_the_knee_what_is_accepted_is_in_time_and_the_rest_is_refused_at_once() {
-    let (code, told, _results) = run(&["overload", "--seconds", "5"]);
+    let (code, told, _results) = run(&["overload", "--seconds", "12"]);
     assert_eq!(code, Some(0), "{told}");
 }
