@@ -30,7 +30,7 @@ impl Asker {
         Self { language: Language::of(headers), correlation_id }
     }
 
-    /// The asker that [`identify`] put beside a request.
+    /// The asker that [`identify`](super::reply::identify) put beside a request.
     #[must_use]
     pub fn of_head(head: &Parts) -> Self {
         head.extensions.get::<Self>().cloned().unwrap_or_else(|| Self::of(&head.headers))
