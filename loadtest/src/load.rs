@@ -173,8 +173,8 @@ pub(crate) fn closed(target: &Target, connections: usize, time: Duration) -> Res
     })
 }
 
-/// Like [`open`], telling of each answer whether it was good and how long it took in microseconds from the moment it left: under
-/// overload, what is refused and what is accepted are looked at apart.
+/// Like [`open`] and dropping nothing, telling of each answer whether it was good and how long it took in microseconds from the moment
+/// it left: under overload, what is refused and what is accepted are looked at apart.
 pub(crate) fn open_told(
     target: &Target,
     connections: usize,
@@ -182,22 +182,7 @@ pub(crate) fn open_told(
     time: Duration,
     tell: impl Fn(bool, u64) + Sync,
 ) -> Result<Outcome, Failed> {
-    let (next, all) = (AtomicU64::new(0), (rate * time.as_secs_f64()).round());
-    on_each(target, connections, |mut wire, outcome, began| {
-        loop {
-            let nth = to_f64(next.fetch_add(1, Ordering::Relaxed));
-            if nth >= all {
-                return Ok(());
-            }
-            let due = began + Duration::from_secs_f64(nth / rate);
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            let left = Instant::now();
-            let name = wire.call(next_number(), target)?;
-            let took = u64::try_from(left.elapsed().as_micros()).unwrap_or(u64::MAX);
-            tell(name == "200", took);
-            outcome.note(name, due.elapsed());
-        }
-    })
+    arrive((target, connections), (rate, time), Duration::MAX, tell)
 }
 
 /// Requests leave at a constant rate, whatever the answers do, over so many connections. A connection that is still busy when a
@@ -208,6 +193,15 @@ pub(crate) fn open(
     rate: f64,
     time: Duration,
     patience: Duration,
+) -> Result<Outcome, Failed> {
+    arrive((target, connections), (rate, time), patience, |_, _| {})
+}
+
+fn arrive(
+    (target, connections): (&Target, usize),
+    (rate, time): (f64, Duration),
+    patience: Duration,
+    tell: impl Fn(bool, u64) + Sync,
 ) -> Result<Outcome, Failed> {
     let (next, all) = (AtomicU64::new(0), (rate * time.as_secs_f64()).round());
     on_each(target, connections, |mut wire, outcome, began| {
@@ -225,7 +219,9 @@ pub(crate) fn open(
                 outcome.dropped += 1;
                 continue;
             }
+            let left = Instant::now();
             let name = wire.call(next_number(), target)?;
+            tell(name == "200", u64::try_from(left.elapsed().as_micros()).unwrap_or(u64::MAX));
             outcome.note(name, due.elapsed());
         }
     })
