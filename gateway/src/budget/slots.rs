@@ -19,8 +19,8 @@ use crate::lookup::Lookup;
 
 /// Connections at most: one does for thousands of questions a second, more only keep institutions from waiting for each other.
 const CONNECTIONS_MAX: usize = 4;
-/// How long a caller waits for a connection that others use before another one is made.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// Pause between two looks for a connection that nobody rang for.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long connecting may take once the address is known.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Pause between two tries to connect.
@@ -35,6 +35,13 @@ pub struct StoreSettings {
     pub statement_timeout: Duration,
     /// How long after a first failure everybody is refused at once, if nothing has succeeded since.
     pub outage_max: Duration,
+    /// How long a caller waits for connections that others use before another one is made.
+    pub patience: Duration,
+}
+
+impl StoreSettings {
+    /// The patience of a process that serves callers: dozens of questions fit into it.
+    pub const PATIENCE: Duration = Duration::from_millis(20);
 }
 
 /// The store of all slots that a process asks for. Cloning shares its connections and its verdict.
@@ -168,7 +175,8 @@ impl Shared {
     }
 
     async fn connection(self: &Arc<Self>, until: Instant) -> Result<PgConnection, Unreachable> {
-        let began = self.clock.now();
+        // Since when all connections have been in others' hands: the time that the first one took to make is none of it.
+        let mut busy_since = None;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -189,12 +197,13 @@ impl Shared {
                 if let Some(connection) = state.idle.pop() {
                     return Ok(connection);
                 }
-                let wanted = state.open == 0 || (now >= began + PATIENCE && state.open < CONNECTIONS_MAX);
-                if wanted {
+                busy_since = (state.open > 0).then_some(busy_since.unwrap_or(now));
+                let waited = busy_since.is_none_or(|since| now >= since + self.settings.patience);
+                if waited && state.open < CONNECTIONS_MAX {
                     self.begin_to_connect(&mut state);
                 }
             }
-            let soon = Deadline::after(now, PATIENCE).at().min(until);
+            let soon = Deadline::after(now, LOOK).at().min(until);
             // Woken or not: look again.
             drop(tokio::time::timeout_at(soon, changed).await);
         }

@@ -14,8 +14,11 @@ use crate::parts::proxy::{Harm, NoAnswer, Proxy};
 use question::{Answered, Verdict};
 
 const MS: Duration = Duration::from_millis(1);
-const RULES: StoreSettings =
-    StoreSettings { statement_timeout: Duration::from_millis(500), outage_max: Duration::from_secs(2) };
+const RULES: StoreSettings = StoreSettings {
+    statement_timeout: Duration::from_millis(500),
+    outage_max: Duration::from_secs(2),
+    patience: StoreSettings::PATIENCE,
+};
 
 fn clock() -> Clock {
     Clock::system().unwrap()
@@ -578,7 +581,9 @@ async fn four_callers_that_lose_their_answers_end_without_a_slot_and_recover_on_
     let rules = classes.iter().map(|name| rule(name, 1, 0)).collect();
     let place = Place::new(settings(60, (100, 50), rules)).await;
     let (proxy, url) = place.behind_proxy().await;
-    let store = store_at(&url);
+    // Connecting takes longer than anybody's patience: that they all waited for the first connection is no reason for a second.
+    let lookup = Arc::new(SlowLookup(Some(80 * MS), Arc::default()));
+    let store = SlotStore::new(&url, StoreSettings { patience: 70 * MS, ..RULES }, lookup, clock()).unwrap();
     let pacers: Vec<_> = classes.iter().map(|class| place.pacer(&store, class)).collect();
     // A lock on the budget makes all four questions wait at once, each over a connection of its own.
     let mut holder = place.session().await;
@@ -588,7 +593,7 @@ async fn four_callers_that_lose_their_answers_end_without_a_slot_and_recover_on_
         let pacer = Arc::clone(pacer);
         asking.spawn(async move { ask(&pacer, 2_000 * MS).await });
     }
-    let end = clock().now() + 400 * MS;
+    let end = clock().now() + 500 * MS;
     while store.connections() < 4 && clock().now() < end {
         tokio::time::sleep(5 * MS).await;
     }
@@ -607,6 +612,8 @@ async fn four_callers_that_lose_their_answers_end_without_a_slot_and_recover_on_
         asking.spawn(async move { ask(&pacer, 2_000 * MS).await });
     }
     assert!(asking.join_all().await.into_iter().all(|(ended, _)| ended.is_ok()));
+    // Long enough for another one, had it been begun.
+    tokio::time::sleep(300 * MS).await;
     assert_eq!(store.connections(), 1);
 }
 

@@ -132,6 +132,7 @@ pub(super) fn read_shared(
     let slot_store = StoreSettings {
         statement_timeout: section.time("statement_timeout"),
         outage_max: section.time("store_outage_max"),
+        patience: StoreSettings::PATIENCE,
     };
     if let (Some(url), Some(clock)) = (&own, clock) {
         let opened = SlotStore::new(url.reveal(), slot_store, lookup, clock);

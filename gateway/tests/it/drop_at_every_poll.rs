@@ -203,7 +203,8 @@ async fn a_call_that_is_dropped_while_it_waits_for_a_slot_leaves_its_place_to_th
     let url = postgres.new_database();
     gwanmun::ledger::migrate_postgres(&url).await.unwrap();
     Admin::connect(&url).await.unwrap().set(&budget(true)).await.unwrap();
-    let rules = StoreSettings { statement_timeout: Duration::from_millis(500), outage_max: Duration::from_secs(2) };
+    let (statement_timeout, outage_max) = (Duration::from_millis(500), Duration::from_secs(2));
+    let rules = StoreSettings { statement_timeout, outage_max, patience: StoreSettings::PATIENCE };
     let slots = SlotStore::new(&url, rules, Arc::new(SystemLookup), Clock::system().unwrap()).unwrap();
     for kind in [Kind::Inquiry, Kind::Mutation] {
         let (mut ended, mut polls) = (false, 0);
