@@ -83,6 +83,9 @@ pub enum StartError {
 /// Why a running gateway stopped by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum Stopped {
+    /// The system gives no threads to serve on.
+    #[error("no threads to serve on: {0}")]
+    NoCores(io::Error),
     /// Nothing can be recorded any more.
     #[error("the journal cannot be written any more; what is not recorded will be UNKNOWN after the next start")]
     JournalFailed,

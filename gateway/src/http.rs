@@ -3,6 +3,7 @@
 
 pub mod asker;
 pub mod catalogue;
+pub mod cores;
 pub mod edge;
 pub mod ledger;
 pub mod limits;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use codec::Framing;
+use tokio::runtime::{self, Handle};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::clock::{Clock, Deadline, Instant};
@@ -101,6 +102,17 @@ pub(crate) struct Line {
     epoch: u64,
     /// When it is too old to go on.
     retire_at: Instant,
+    /// The runtime that waits for its bytes; another one's call would have to be woken across threads.
+    home: Option<runtime::Id>,
+}
+
+impl Line {
+    fn move_to(self, here: Option<runtime::Id>) -> std::io::Result<Self> {
+        if self.home == here {
+            return Ok(self);
+        }
+        Ok(Self { wire: self.wire.move_here()?, home: here, ..self })
+    }
 }
 
 impl Pool {
@@ -202,10 +214,17 @@ impl Shared {
     }
 
     fn take_idle(&self, now: Instant) -> Option<Line> {
-        let Taken { line, expired, ended } = self.idle.take(now);
-        self.counts.expired.fetch_add(expired, Ordering::Relaxed);
-        self.counts.destroyed.fetch_add(expired + ended, Ordering::Relaxed);
-        line
+        let here = here();
+        loop {
+            let Taken { line, expired, ended } = self.idle.take(now, here);
+            self.counts.expired.fetch_add(expired, Ordering::Relaxed);
+            self.counts.destroyed.fetch_add(expired + ended, Ordering::Relaxed);
+            let line = line?;
+            match line.move_to(here) {
+                Ok(line) => return Some(line),
+                Err(_) => raise(&self.counts.destroyed),
+            }
+        }
     }
 
     fn put_idle(&self, line: Line) {
@@ -234,7 +253,7 @@ async fn connect(
         Ok(Ok(wire)) => {
             raise(&shared.counts.created);
             let life = life_max.mul_f64(1.0 - fastrand::f64() / 10.0);
-            let line = Line { wire, epoch, retire_at: shared.clock.now() + life };
+            let line = Line { wire, epoch, retire_at: shared.clock.now() + life, home: here() };
             let connection = Connection::new(Arc::clone(&shared), line, place, false);
             if let Err(Ok(unclaimed)) = give.send(Ok(connection)) {
                 unclaimed.give_back();
@@ -248,6 +267,11 @@ async fn connect(
         }
         Err(_elapsed) => tracing::debug!("connect timed out"),
     }
+}
+
+/// The runtime on which this is called.
+fn here() -> Option<runtime::Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 struct Waiting<'a>(&'a AtomicU64);

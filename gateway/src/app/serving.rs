@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::{App, Stopped};
+use crate::http::cores::Cores;
 use crate::http::edge;
 use crate::resilience::Institution;
 use crate::telemetry::Telemetry;
@@ -35,14 +36,10 @@ impl App {
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> Result<(), Stopped> {
         let (closing, connections) = (CancellationToken::new(), TaskTracker::new());
         let background = self.start_background(&closing);
-        let serving = edge::serve(
-            listener,
-            self.router(),
-            self.config.edge,
-            self.clock.clone(),
-            closing.clone(),
-            connections.clone(),
-        );
+        let cores = Arc::new(Cores::start().map_err(Stopped::NoCores)?);
+        let limits = (self.config.edge, self.clock.clone());
+        let open = (Arc::clone(&cores), connections.clone());
+        let serving = edge::serve(listener, self.router(), limits, closing.clone(), open);
         let serving = AbortOnDropHandle::new(tokio::spawn(serving));
         let (failed, fenced) = (self.ledger.journal().failed().clone(), self.ledger.fenced().clone());
         let time = tokio::select! {
@@ -53,7 +50,7 @@ impl App {
             () = fenced.cancelled() => self.config.drain,
         };
         self.drain(time, closing, connections, background).await;
-        drop(serving);
+        drop((serving, cores));
         if failed.is_cancelled() {
             return Err(Stopped::JournalFailed);
         }

@@ -17,11 +17,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use super::cores::Cores;
 use crate::clock::{Clock, Instant};
 
 /// Limits of the edge.
@@ -48,14 +49,13 @@ pub struct Limits {
 /// How often a connection's limit is looked at, so how late its end may come.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Accepts and serves until `stop`, then lets requests under way end. `connections` tracks what is open.
+/// Accepts, and serves on the cores until `stop`, then lets requests under way end. `connections` tracks what is open.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    limits: Limits,
-    clock: Clock,
+    (limits, clock): (Limits, Clock),
     stop: CancellationToken,
-    connections: TaskTracker,
+    (cores, connections): (Arc<Cores>, TaskTracker),
 ) {
     let places = Arc::new(Semaphore::new(limits.connections_max));
     loop {
@@ -65,11 +65,16 @@ pub async fn serve(
         };
         let Some((stream, place)) = accepted else { continue };
         let watch = Watch::new(limits, Arc::clone(&places), clock.clone());
-        let serving = serve_connection(stream, router.clone(), limits, watch, stop.clone());
-        connections.spawn(async move {
-            serving.await;
+        let (router, stop) = (router.clone(), stop.clone());
+        let serving = async move {
+            // Here, on the core on which it is to live, it is made known to that core's runtime.
+            match TcpStream::from_std(stream) {
+                Ok(stream) => serve_connection(stream, router, limits, watch, stop).await,
+                Err(error) => tracing::warn!(kind = ?error.kind(), "cannot serve a connection"),
+            }
             drop(place);
-        });
+        };
+        cores.spawn(&connections, serving);
     }
     connections.close();
 }
@@ -77,12 +82,12 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(std::net::TcpStream, OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, _peer)) => {
             stream.set_nodelay(true).ok()?;
-            Some((stream, place))
+            Some((stream.into_std().ok()?, place))
         }
         Err(error) => {
             // Mostly: out of descriptors. Wait for some to be closed rather than spin.

@@ -24,6 +24,12 @@ pub trait Dial: Debug + Send + Sync + 'static {
 pub trait Wire: AsyncRead + AsyncWrite + Debug + Send + Unpin {
     /// Whether nothing has happened on an idle stream: no end, no error, not a byte. Must not wait.
     fn is_silent(&self) -> bool;
+
+    /// Lets the current runtime wait for its bytes from now on.
+    ///
+    /// # Errors
+    /// Those of the system; the connection is closed then.
+    fn move_here(self: Box<Self>) -> io::Result<Box<dyn Wire>>;
 }
 
 /// Whether connecting failed for want of something of this machine's: descriptors, ports, buffers, memory.
@@ -65,5 +71,9 @@ impl Wire for TcpStream {
         let mut byte = [0_u8; 1];
         let looked = rustix::net::recv(self, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         matches!(looked, Err(rustix::io::Errno::AGAIN))
+    }
+
+    fn move_here(self: Box<Self>) -> io::Result<Box<dyn Wire>> {
+        Ok(Box::new(TcpStream::from_std(self.into_std()?)?))
     }
 }

@@ -173,6 +173,10 @@ mod tests {
         fn is_silent(&self) -> bool {
             true
         }
+
+        fn move_here(self: Box<Self>) -> io::Result<Box<dyn Wire>> {
+            Ok(self)
+        }
     }
 
     /// Gives streams whose other ends answer each request of four bytes with what the test says.

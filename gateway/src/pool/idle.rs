@@ -5,6 +5,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::runtime;
+
 use super::Line;
 use crate::clock::Instant;
 use crate::lock::{AtomicU64, Mutex, MutexGuard};
@@ -56,10 +58,18 @@ impl IdleLines {
 
     /// The last line that is young enough and silent. A silent one has neither ended nor anything to say: a byte on an idle line
     /// is somebody's late reply and never ours.
-    pub(super) fn take(&self, now: Instant) -> Taken {
+    /// Of those the last one that lives `here`, if one does.
+    pub(super) fn take(&self, now: Instant, here: Option<runtime::Id>) -> Taken {
         let mut taken = Taken { line: None, expired: 0, ended: 0 };
+        let pop = || {
+            let mut lines = self.lines();
+            match lines.iter().rposition(|idle| idle.line.home == here) {
+                Some(index) => Some(lines.remove(index)),
+                None => lines.pop(),
+            }
+        };
         loop {
-            let Some(idle) = self.lines().pop() else { return taken };
+            let Some(idle) = pop() else { return taken };
             if self.is_expired(&idle, now) {
                 taken.expired += 1;
             } else if idle.line.wire.is_silent() {
@@ -107,7 +117,7 @@ mod interleavings {
 
     fn line(epoch: u64, now: Instant) -> Line {
         // A stream that `exchange`'s tests call silent.
-        Line { wire: Box::new(tokio::io::duplex(1).0), epoch, retire_at: now + LONG }
+        Line { wire: Box::new(tokio::io::duplex(1).0), epoch, retire_at: now + LONG, home: None }
     }
 
     #[test]
@@ -120,9 +130,9 @@ mod interleavings {
             let giving = loom::thread::spawn(move || back.put(lent, now));
             idle.flush();
             // Whatever the other one does from here on, what it has is from before.
-            assert!(idle.take(now).line.is_none());
+            assert!(idle.take(now, None).line.is_none());
             giving.join().unwrap();
-            assert!(idle.take(now).line.is_none(), "also not when it comes after the look");
+            assert!(idle.take(now, None).line.is_none(), "also not when it comes after the look");
         });
     }
 
@@ -134,7 +144,7 @@ mod interleavings {
             assert!(idle.put(line(idle.epoch(), now), now));
             let other = Arc::clone(&idle);
             let taking = loom::thread::spawn(move || other.take(now).line.is_some());
-            let here = idle.take(now).line.is_some();
+            let here = idle.take(now, None).line.is_some();
             assert!(here != taking.join().unwrap(), "exactly one");
         });
     }

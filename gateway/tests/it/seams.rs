@@ -162,6 +162,12 @@ impl Wire for SwitchedWire {
     fn is_silent(&self) -> bool {
         self.inner.is_silent()
     }
+
+    fn move_here(self: Box<Self>) -> io::Result<Box<dyn Wire>> {
+        let Self { inner, taken, switches } = *self;
+        let inner = TcpStream::from_std(inner.into_std()?)?;
+        Ok(Box::new(Self { inner, taken, switches }))
+    }
 }
 
 impl AsyncRead for SwitchedWire {

@@ -87,6 +87,10 @@ impl Wire for SimWire {
         *self.peeked.lock().unwrap() = buffer.filled().first().copied();
         self.over().is_none() && read.is_pending()
     }
+
+    fn move_here(self: Box<Self>) -> io::Result<Box<dyn Wire>> {
+        Ok(self)
+    }
 }
 
 impl AsyncRead for SimWire {

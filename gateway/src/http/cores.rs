@@ -1,0 +1,69 @@
+//! A single-threaded runtime for each core. A connection lives on one of them, and with it every call that comes over it: what a
+//! call wakes is on its own thread, so no other core has to be woken for it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+/// The runtimes. When dropped they stop, and what still runs on them with them.
+#[derive(Debug)]
+pub struct Cores {
+    cores: Vec<Core>,
+    _stop: DropGuard,
+}
+
+#[derive(Debug)]
+struct Core {
+    runtime: Handle,
+    /// Connections that live here.
+    held: Arc<AtomicUsize>,
+}
+
+/// A connection's place on a core.
+struct Held(Arc<AtomicUsize>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Cores {
+    /// One for each core that this process may use.
+    ///
+    /// # Errors
+    /// Those of the system, when it gives no thread or no descriptor.
+    pub fn start() -> io::Result<Self> {
+        let stop = CancellationToken::new();
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = (0..count).map(|number| Core::start(number, stop.clone())).collect::<io::Result<_>>()?;
+        Ok(Self { cores, _stop: stop.drop_guard() })
+    }
+
+    /// Runs a connection's task on the core that has the fewest.
+    pub(super) fn spawn(&self, tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
+        let fewest = self.cores.iter().min_by_key(|core| core.held.load(Ordering::Relaxed));
+        let Some(Core { runtime, held }) = fewest else { return };
+        held.fetch_add(1, Ordering::Relaxed);
+        let held = Held(Arc::clone(held));
+        let task = async move {
+            task.await;
+            drop(held);
+        };
+        tasks.spawn_on(task, runtime);
+    }
+}
+
+impl Core {
+    fn start(number: usize, stop: CancellationToken) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let run = move || runtime.block_on(stop.cancelled());
+        std::thread::Builder::new().name(format!("core-{number}")).spawn(run)?;
+        Ok(Self { runtime: handle, held: Arc::default() })
+    }
+}
