@@ -47,6 +47,8 @@ pub enum SqlStore {
 struct Dialect {
     name: &'static str,
     begin: &'static str,
+    /// Inserts rows, and keeps nothing to undo those before one that is refused: who uses it must end the transaction then.
+    insert: &'static str,
     /// The store's own clock, in microseconds since 1970.
     now: &'static str,
     /// What a `SELECT` ends with to keep the rows for an update in this transaction. SQLite has one writer anyway.
@@ -60,6 +62,7 @@ struct Dialect {
 const SQLITE: Dialect = Dialect {
     name: "sqlite",
     begin: "BEGIN IMMEDIATE",
+    insert: "INSERT OR FAIL",
     now: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
     for_update: "",
     for_update_skipping: "",
@@ -69,6 +72,7 @@ const SQLITE: Dialect = Dialect {
 const POSTGRES: Dialect = Dialect {
     name: "postgres",
     begin: "BEGIN",
+    insert: "INSERT",
     now: "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
     for_update: " FOR UPDATE",
     for_update_skipping: " FOR UPDATE SKIP LOCKED",

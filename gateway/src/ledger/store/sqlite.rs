@@ -35,6 +35,9 @@ impl Store {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(Duration::from_secs(5))
+            .pragma("temp_store", "MEMORY")
+            .pragma("cache_size", "-32768")
+            .pragma("wal_autocheckpoint", "8192")
             .disable_statement_logging();
         let pool = |most| SqlitePoolOptions::new().max_connections(most).acquire_timeout(Duration::from_secs(5));
         let writer = pool(1).connect_with(options.clone()).await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::claim::{Claim, ClaimKey, Claimed, Owner, Progress, Taken};
 use super::super::{Of, Shipment, StoreError};
+use super::rows::Care;
 use super::statement::Statement;
 use super::{Cells, Session, SqlStore};
 use crate::ledger::id::TransactionId;
@@ -269,7 +270,7 @@ impl SqlStore {
         }
         let new: Vec<_> = rows.iter().map(|row| (row, Resolution::Pending, Some(ResolveAs::Confirm))).collect();
         for chunk in new.chunks(500) {
-            self.insert(session, chunk, &mut Shipment::default()).await?;
+            self.insert(session, chunk, Care::ForEachRow, &mut Shipment::default()).await?;
         }
         let update = Statement::new("UPDATE idempotency_claim SET state = 'ENDED', ended_at = ")
             .push(self.now())

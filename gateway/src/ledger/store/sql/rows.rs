@@ -13,7 +13,7 @@ pub(super) const COLUMNS: &str = "seq, transaction_id, tx_code, route, kind, ins
      requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, layout_version, served_from, \
      resolution, resolution_method, resolved_at, resolved_by, resolution_note, resolve_as";
 
-const INSERT: &str = "INSERT INTO ledger (transaction_id, business_day, tx_code, route, kind, institution, client, \
+const INTO_LEDGER: &str = " INTO ledger (transaction_id, business_day, tx_code, route, kind, institution, client, \
      account_masked, account_hash, counter_account_masked, counter_account_hash, amount, status, proof, response_code, \
      detail, attempts, attempt_log, requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, \
      layout_version, served_from, resolution, resolve_as) VALUES ";
@@ -21,6 +21,15 @@ const INSERT: &str = "INSERT INTO ledger (transaction_id, business_day, tx_code,
 /// Rows in one statement: few sizes, so that each connection has them all prepared. 27 columns each stay below SQLite's limit of
 /// 32,766 variables.
 const ROWS_PER_STATEMENT: [usize; 4] = [512, 64, 8, 1];
+
+/// What happens when the database refuses a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Care {
+    /// The transaction is given up: nothing has to be kept that a statement could be undone with, which costs as much as the rows.
+    None,
+    /// The row is parked, and all others get in.
+    ForEachRow,
+}
 
 /// A row on its way in, and how its doubt starts out.
 pub(super) type New<'a> = (&'a Row, Resolution, Option<ResolveAs>);
@@ -31,6 +40,13 @@ impl SqlStore {
         outcomes: &[Outcome],
         shipper: Shipper,
     ) -> Result<Shipment, StoreError> {
+        match self.ship_in_one(outcomes, shipper, Care::None).await {
+            Err(error) if super::is_refusal(&error) => self.ship_in_one(outcomes, shipper, Care::ForEachRow).await,
+            shipped => shipped,
+        }
+    }
+
+    async fn ship_in_one(&self, outcomes: &[Outcome], shipper: Shipper, care: Care) -> Result<Shipment, StoreError> {
         let mut session = self.writing().await?;
         self.lock_order_of_rows(&mut session).await?;
         if let Shipper::Journal(owner, upto) = shipper
@@ -44,7 +60,7 @@ impl SqlStore {
         while let Some(size) = ROWS_PER_STATEMENT.into_iter().find(|size| *size <= rest.len()) {
             let (chunk, behind) = rest.split_at(size);
             let new: Vec<New<'_>> = chunk.iter().map(|outcome| new(&outcome.row)).collect();
-            self.insert(&mut session, &new, &mut shipment).await?;
+            self.insert(&mut session, &new, care, &mut shipment).await?;
             rest = behind;
         }
         self.end_claims(&mut session, outcomes).await?;
@@ -61,15 +77,20 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Inserts rows. Those that are there already are passed over; those that contradict, or that the database refuses, are
-    /// parked.
+    /// Inserts rows. Those that are there already are passed over; those that contradict are parked, and with care those that the
+    /// database refuses too.
     pub(super) async fn insert(
         &self,
         session: &mut Session,
         rows: &[New<'_>],
+        care: Care,
         shipment: &mut Shipment,
     ) -> Result<(), StoreError> {
-        match session.attempt(insertion(rows)).await? {
+        let inserted = match care {
+            Care::None => Some(session.run(self.row_insertion(rows)).await?),
+            Care::ForEachRow => session.attempt(self.row_insertion(rows)).await?,
+        };
+        match inserted {
             Some(count) if count == u64::try_from(rows.len()).unwrap_or_default() => shipment.inserted += rows.len(),
             Some(count) => {
                 shipment.inserted += usize::try_from(count).unwrap_or_default();
@@ -79,7 +100,7 @@ impl SqlStore {
             }
             None => {
                 for one in rows {
-                    match session.attempt(insertion(std::slice::from_ref(one))).await? {
+                    match session.attempt(self.row_insertion(std::slice::from_ref(one))).await? {
                         Some(0) => shipment.parked += usize::from(park_contradiction(session, one.0).await?),
                         Some(_) => shipment.inserted += 1,
                         None => {
@@ -91,6 +112,48 @@ impl SqlStore {
             }
         }
         Ok(())
+    }
+
+    fn row_insertion(&self, rows: &[New<'_>]) -> Statement {
+        let masked = |account: &Option<codec::MaskedAccount>| account.as_ref().map(ToString::to_string);
+        let write = |statement: Statement, (row, resolution, resolve_as): &New<'_>| {
+            let Row { facts, closing } = row;
+            statement
+                .push("(")
+                .bind(facts.id.as_str())
+                .and_bind(facts.id.business_day())
+                .and_bind(&facts.tx_code)
+                .and_bind(&facts.route)
+                .and_bind(facts.kind.name())
+                .and_bind(&facts.institution)
+                .and_bind(&facts.client)
+                .and_bind(masked(&facts.account))
+                .and_bind(&facts.account_hash)
+                .and_bind(masked(&facts.counter_account))
+                .and_bind(&facts.counter_account_hash)
+                .and_bind(facts.amount)
+                .and_bind(closing.status.name())
+                .and_bind(closing.proof.map(Proof::name))
+                .and_bind(&closing.response_code)
+                .and_bind(&closing.detail)
+                .and_bind(i64::try_from(closing.attempts.len()).unwrap_or(i64::MAX))
+                .and_bind(serde_json::to_string(&closing.attempts).unwrap_or_default())
+                .and_bind(facts.requested_at)
+                .and_bind(closing.responded_at)
+                .and_bind(closing.elapsed_us)
+                .and_bind(&facts.correlation_id)
+                .and_bind(&facts.idempotency_key_hash)
+                .and_bind(facts.layout_version)
+                .and_bind(closing.served_from.name())
+                .and_bind(resolution.name())
+                .and_bind(resolve_as.map(ResolveAs::name))
+                .push(")")
+        };
+        let statement = Statement::new(self.dialect().insert)
+            .push(INTO_LEDGER)
+            .list(rows, write)
+            .push(" ON CONFLICT (transaction_id) DO NOTHING");
+        if ROWS_PER_STATEMENT.contains(&rows.len()) { statement } else { statement.once() }
     }
 
     pub(in crate::ledger::store) async fn row(&self, id: TransactionId) -> Result<Option<StoredRow>, StoreError> {
@@ -132,45 +195,6 @@ impl SqlStore {
 fn new(row: &Row) -> New<'_> {
     let (resolution, resolve_as) = row.doubt();
     (row, resolution, resolve_as)
-}
-
-fn insertion(rows: &[New<'_>]) -> Statement {
-    let masked = |account: &Option<codec::MaskedAccount>| account.as_ref().map(ToString::to_string);
-    let write = |statement: Statement, (row, resolution, resolve_as): &New<'_>| {
-        let Row { facts, closing } = row;
-        statement
-            .push("(")
-            .bind(facts.id.as_str())
-            .and_bind(facts.id.business_day())
-            .and_bind(&facts.tx_code)
-            .and_bind(&facts.route)
-            .and_bind(facts.kind.name())
-            .and_bind(&facts.institution)
-            .and_bind(&facts.client)
-            .and_bind(masked(&facts.account))
-            .and_bind(&facts.account_hash)
-            .and_bind(masked(&facts.counter_account))
-            .and_bind(&facts.counter_account_hash)
-            .and_bind(facts.amount)
-            .and_bind(closing.status.name())
-            .and_bind(closing.proof.map(Proof::name))
-            .and_bind(&closing.response_code)
-            .and_bind(&closing.detail)
-            .and_bind(i64::try_from(closing.attempts.len()).unwrap_or(i64::MAX))
-            .and_bind(serde_json::to_string(&closing.attempts).unwrap_or_default())
-            .and_bind(facts.requested_at)
-            .and_bind(closing.responded_at)
-            .and_bind(closing.elapsed_us)
-            .and_bind(&facts.correlation_id)
-            .and_bind(&facts.idempotency_key_hash)
-            .and_bind(facts.layout_version)
-            .and_bind(closing.served_from.name())
-            .and_bind(resolution.name())
-            .and_bind(resolve_as.map(ResolveAs::name))
-            .push(")")
-    };
-    let statement = Statement::new(INSERT).list(rows, write).push(" ON CONFLICT (transaction_id) DO NOTHING");
-    if ROWS_PER_STATEMENT.contains(&rows.len()) { statement } else { statement.once() }
 }
 
 /// If the row that is there under this id says something else, parks this one.
