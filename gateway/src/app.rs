@@ -1,6 +1,7 @@
-//! The composition root: makes the parts, wires them, owns the order of the filter chain, and knows how a gateway starts
+//! The composition root: makes the parts, wires them, owns the order of the filter chain (`entrance`), and knows how a gateway starts
 //! and stops.
 
+mod entrance;
 mod parts;
 mod serving;
 
@@ -12,27 +13,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::Response;
-use axum::routing::post;
 use tokio::net::TcpListener;
-use tower::ServiceBuilder;
 
 use crate::budget::Stores;
 use crate::cache::ReplyCache;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::filters::auth::{Keys, authenticate, authorize};
+use crate::filters::auth::Keys;
 use crate::filters::rate_limit::ClientLimit;
-use crate::filters::routing::find_route;
-use crate::filters::{Filter, FilterLayer};
 use crate::http::ledger::Auditing;
 use crate::http::limits::Limits;
 use crate::http::operations::Operations;
 use crate::http::resolution::{self, Resolving};
-use crate::http::submit::{BodyLimits, Submit, submit};
+use crate::http::submit::{BodyLimits, Submit};
 use crate::http::{ledger, operations, reply};
 use crate::ledger::{Disk, FolderDisk, Ledger, OpenError, Settings, Store, search_key, sync_folder_of};
 use crate::pool::{Dial, TcpDial};
@@ -40,6 +36,7 @@ use crate::resilience::Institution;
 use crate::resolve::{Reconciler, Resolver};
 use crate::telemetry::Telemetry;
 use crate::transaction::Transactions;
+pub use entrance::Entrance;
 use parts::{REDIS_WAIT, lock_folder, make_cache, make_institutions, make_resolving, make_stores};
 pub use parts::{open_store, reconciler};
 
@@ -188,20 +185,10 @@ impl App {
         })
     }
 
-    /// All routes. Whoever reads this sees the order in which a request is looked at.
-    pub fn router(&self) -> Router {
-        let (keys, routes, limit) =
-            (Arc::clone(&self.keys), self.config.routes.clone(), Arc::clone(&self.client_limit));
+    /// Where requests come in.
+    #[must_use]
+    pub fn entrance(&self) -> Entrance {
         let body = BodyLimits { max: self.config.edge.body_max, time: self.config.edge.body };
-        let submit_state = Submit { transactions: Arc::clone(&self.transactions), body };
-
-        let transactions = ServiceBuilder::new()
-            // Where does it go? An unknown path must cost nothing, not even a token.
-            .layer(filter(move |head| find_route(&routes, head)))
-            // How often? After the route, so that only real calls use up a client's limit. Last, because it admits.
-            .layer(axum::middleware::from_fn_with_state(limit, limited))
-            .service(post(submit).with_state(submit_state));
-
         let auditing = Auditing { ledger: Arc::clone(&self.ledger), body };
         let operations = Operations {
             institutions: Arc::clone(&self.institutions),
@@ -220,23 +207,19 @@ impl App {
             ledger: Arc::clone(&self.ledger),
             body,
         };
-        // Observation stands beside the chain and not in it: watching a jam must not be stopped by the jam.
-        let everything = Router::new()
-            .merge(ledger::router(auditing))
-            .merge(operations::router(operations))
-            .merge(resolution::router(resolving))
-            .method_not_allowed_fallback(method_not_allowed)
-            .fallback_service(transactions);
-
-        everything.layer(
-            ServiceBuilder::new()
-                // First of all a name for the call, so that every answer can carry it.
-                .layer(axum::middleware::from_fn_with_state(Arc::clone(&self.telemetry), reply::identify))
-                // Who calls? Before anything else is said, on any path under /api/.
-                .layer(filter(move |head| authenticate(&keys, head)))
-                // May they? Before it is said whether there is anything.
-                .layer(filter(|head| authorize(head))),
-        )
+        Entrance {
+            telemetry: Arc::clone(&self.telemetry),
+            keys: Arc::clone(&self.keys),
+            routes: self.config.routes.clone(),
+            client_limit: Arc::clone(&self.client_limit),
+            submit: Submit { transactions: Arc::clone(&self.transactions), body },
+            observation: Router::new()
+                .merge(ledger::router(auditing))
+                .merge(operations::router(operations))
+                .merge(resolution::router(resolving))
+                .method_not_allowed_fallback(async |request| failed(request, Failure::MethodNotAllowed))
+                .fallback(async |request| failed(request, Failure::UnknownRoute)),
+        }
     }
 
     /// The ledger.
@@ -258,21 +241,8 @@ impl App {
     }
 }
 
-fn filter<F: Filter>(filter: F) -> FilterLayer<F> {
-    FilterLayer::new(filter, reply::turned_away)
-}
-
-/// The last filter may have to ask Redis, so it is not one of the plain functions.
-async fn limited(State(limit): State<Arc<ClientLimit>>, request: Request, next: Next) -> Response {
-    let (mut head, body) = request.into_parts();
-    match limit.admit(&mut head).await {
-        Ok(()) => next.run(Request::from_parts(head, body)).await,
-        Err(away) => reply::turned_away(&head, away),
-    }
-}
-
-async fn method_not_allowed(request: Request) -> Response {
-    reply::failed(&request.into_parts().0, Failure::MethodNotAllowed)
+fn failed(request: Request, failure: Failure) -> Response {
+    reply::failed(&request.into_parts().0, failure)
 }
 
 /// Takes the port.

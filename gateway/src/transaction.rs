@@ -1,9 +1,10 @@
 //! One transaction (거래) from a valid request to a closed ledger row.
 //!
-//! It runs in a task of its own, which the HTTP handler joins: a caller who hangs up drops the handler and changes
-//! nothing. The admission place belongs to the task, so that hanging up frees nothing early. The order of the steps is
+//! The HTTP handler carries it: a caller who hangs up drops the handler, the transaction goes on in a task of its own, and nothing
+//! changes. The admission place belongs to it, so that hanging up frees nothing early. The order of the steps is
 //! the one that docs/FAILURES.md gives.
 
+mod carried;
 mod submission;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use crate::ledger::{
 };
 use crate::resilience::{Fault, Institution, Outgoing};
 use crate::routes::Kind;
+use carried::{Carried, Panicked};
 pub use submission::{Completed, Refusal, Render, Said, Submission};
 
 /// What all transactions share.
@@ -98,18 +100,18 @@ impl Transactions {
             clock: self.clock.clone(),
             force: self.force.clone(),
         };
-        let task = self.tasks.spawn(async move {
+        let carried = Carried::new(self.tasks.clone(), async move {
             let _place = place;
             run(running_on, prepared).await
         });
-        let completed = match task.await {
+        let completed = match carried.await {
             Ok(completed) => completed?,
-            Err(_) if witness.accepted() => {
+            Err(Panicked) if witness.accepted() => {
                 let fault = self.after_panic(kind, &witness).await;
                 let elapsed = self.clock.now().saturating_duration_since(started);
                 ran(id, elapsed, &render, Served::by_host(Err(fault)))
             }
-            Err(_) => return Err(Failure::InternalBeforeSend.into()),
+            Err(Panicked) => return Err(Failure::InternalBeforeSend.into()),
         };
         drop(running);
         Ok(completed)

@@ -39,7 +39,12 @@ impl App {
         let cores = Arc::new(Cores::start().map_err(Stopped::NoCores)?);
         let limits = (self.config.edge, self.clock.clone());
         let open = (Arc::clone(&cores), connections.clone());
-        let serving = edge::serve(listener, self.router(), limits, closing.clone(), open);
+        let entrance = Arc::new(self.entrance());
+        let answer = move |request| {
+            let entrance = Arc::clone(&entrance);
+            async move { entrance.answer(request).await }
+        };
+        let serving = edge::serve(listener, answer, limits, closing.clone(), open);
         let serving = AbortOnDropHandle::new(tokio::spawn(serving));
         let (failed, fenced) = (self.ledger.journal().failed().clone(), self.ledger.fenced().clone());
         let time = tokio::select! {

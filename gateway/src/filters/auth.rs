@@ -91,33 +91,38 @@ impl Keys {
 }
 
 /// The filter: everything under `/api/`, and `/metrics`, needs a known key, on any path, before anything else is said.
-pub fn authenticate(keys: &Keys, head: &mut Parts) -> Result<(), TurnedAway> {
+///
+/// # Errors
+/// [`Failure::Unauthenticated`].
+pub fn authenticate(keys: &Keys, head: &Parts) -> Result<Option<Arc<Caller>>, TurnedAway> {
     let path = head.uri.path();
     if !path.starts_with("/api/") && path != "/api" && path != "/metrics" {
-        return Ok(());
+        return Ok(None);
     }
     let caller = key_of(&head.headers).and_then(|key| keys.find(key)).ok_or(Failure::Unauthenticated)?;
-    head.extensions.insert(Arc::clone(caller));
-    Ok(())
+    Ok(Some(Arc::clone(caller)))
 }
 
 /// The filter: what everybody with a key may not see, by path. Stands before the routes are looked at, so that 403 is said
 /// before 404 and 405. Transaction routes are data; their role is looked at in `routing`.
-pub fn authorize(head: &Parts) -> Result<(), TurnedAway> {
+///
+/// # Errors
+/// [`Failure::Forbidden`].
+pub fn authorize(head: &Parts, caller: Option<&Caller>) -> Result<(), TurnedAway> {
     let path = head.uri.path();
     let operators = ["/api/circuit/", "/api/pool/", "/api/limits/", "/api/gateway/resolve/"];
     if matches!(path, "/metrics" | "/api/reconciliation/run") || operators.iter().any(|own| path.starts_with(own)) {
-        require(Role::Operator, head)
+        require(Role::Operator, caller)
     } else if matches!(path, "/api/ledger/search" | "/api/ledger/summary") || path.starts_with("/api/reconciliation/") {
-        require(Role::Auditor, head)
+        require(Role::Auditor, caller)
     } else {
         Ok(())
     }
 }
 
 /// The caller has this role.
-pub(super) fn require(role: Role, head: &Parts) -> Result<(), TurnedAway> {
-    let caller = head.extensions.get::<Arc<Caller>>().ok_or(Failure::Unauthenticated)?;
+pub(super) fn require(role: Role, caller: Option<&Caller>) -> Result<(), TurnedAway> {
+    let caller = caller.ok_or(Failure::Unauthenticated)?;
     if caller.role.includes(role) { Ok(()) } else { Err(Failure::Forbidden.into()) }
 }
 

@@ -5,8 +5,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use axum::http::request::Parts;
-
 use super::auth::Caller;
 use super::{Admitted, TurnedAway};
 use crate::bucket::{Quota, Standing};
@@ -68,9 +66,7 @@ impl ClientLimit {
     ///
     /// # Errors
     /// [`TurnedAway`].
-    pub async fn admit(&self, head: &mut Parts) -> Result<(), TurnedAway> {
-        let caller = head.extensions.remove::<Arc<Caller>>().ok_or(Failure::Unauthenticated)?;
-        let route = head.extensions.remove::<Arc<Route>>().ok_or(Failure::UnknownRoute)?;
+    pub async fn admit(&self, caller: Arc<Caller>, route: Arc<Route>) -> Result<Admitted, TurnedAway> {
         let patience = Patience::default();
         let standing = match self.take(&caller, &patience).await {
             Some((true, standing)) => Some(standing),
@@ -81,8 +77,7 @@ impl ClientLimit {
             None => None,
         };
         self.counts.passed.fetch_add(1, Ordering::Relaxed);
-        head.extensions.insert(Admitted { caller, route, standing, patience });
-        Ok(())
+        Ok(Admitted { caller, route, standing, patience })
     }
 
     async fn take(&self, caller: &Caller, patience: &Patience) -> Option<(bool, Standing)> {

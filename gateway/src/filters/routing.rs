@@ -1,4 +1,4 @@
-//! Where a request goes: path, role, method, in this order.
+//! Whether a request may go where its path leads: role, then method.
 
 use std::sync::Arc;
 
@@ -6,18 +6,17 @@ use axum::http::Method;
 use axum::http::request::Parts;
 
 use super::TurnedAway;
-use super::auth::{Role, require};
+use super::auth::{Caller, Role, require};
 use crate::failure::Failure;
-use crate::routes::RouteTable;
 
-/// The filter: finds the route of the path. An unknown path is 404 for everybody, a known one 403 for those who may not
-/// transact, and only then is the method looked at.
-pub fn find_route(routes: &RouteTable, head: &mut Parts) -> Result<(), TurnedAway> {
-    let route = Arc::clone(routes.find(head.uri.path()).ok_or(Failure::UnknownRoute)?);
-    require(Role::Client, head)?;
+/// The filter: on a path of transactions 403 is said to those who may not transact, and only then is the method looked at.
+///
+/// # Errors
+/// [`Failure::Unauthenticated`], [`Failure::Forbidden`], [`Failure::MethodNotAllowed`].
+pub fn may_submit(caller: Option<Arc<Caller>>, head: &Parts) -> Result<Arc<Caller>, TurnedAway> {
+    require(Role::Client, caller.as_deref())?;
     if head.method != Method::POST {
         return Err(Failure::MethodNotAllowed.into());
     }
-    head.extensions.insert(route);
-    Ok(())
+    caller.ok_or(Failure::Unauthenticated.into())
 }

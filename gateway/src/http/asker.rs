@@ -19,7 +19,9 @@ pub struct Asker {
 }
 
 impl Asker {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    /// Who asks by these headers.
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Self {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let good = |value: &&HeaderValue| (1..=64).contains(&value.len()) && value.as_bytes().iter().all(plain);
         let correlation_id = headers.get(CORRELATION).filter(good).cloned().unwrap_or_else(|| {
@@ -30,7 +32,7 @@ impl Asker {
         Self { language: Language::of(headers), correlation_id }
     }
 
-    /// The asker that [`identify`](super::reply::identify) put beside a request.
+    /// The asker that was put beside a request.
     #[must_use]
     pub fn of_head(head: &Parts) -> Self {
         head.extensions.get::<Self>().cloned().unwrap_or_else(|| Self::of(&head.headers))

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,7 +21,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::Service;
 
 use super::cores::Cores;
 use crate::clock::{Clock, Instant};
@@ -46,13 +46,23 @@ pub struct Limits {
     pub headers_max: usize,
 }
 
+/// Answers requests.
+pub trait Answer: Fn(Request) -> Self::Answering + Clone + Send + Sync + 'static {
+    /// An answer under way.
+    type Answering: Future<Output = Response> + Send;
+}
+
+impl<A: Fn(Request) -> F + Clone + Send + Sync + 'static, F: Future<Output = Response> + Send> Answer for A {
+    type Answering = F;
+}
+
 /// How often a connection's limit is looked at, so how late its end may come.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Accepts, and serves on the cores until `stop`, then lets requests under way end. `connections` tracks what is open.
-pub async fn serve(
+pub async fn serve<A: Answer>(
     listener: TcpListener,
-    router: Router,
+    answer: A,
     (limits, clock): (Limits, Clock),
     stop: CancellationToken,
     (cores, connections): (Arc<Cores>, TaskTracker),
@@ -65,11 +75,11 @@ pub async fn serve(
         };
         let Some((stream, place)) = accepted else { continue };
         let watch = Watch::new(limits, Arc::clone(&places), clock.clone());
-        let (router, stop) = (router.clone(), stop.clone());
+        let (answer, stop) = (answer.clone(), stop.clone());
         let serving = async move {
             // Here, on the core on which it is to live, it is made known to that core's runtime.
             match TcpStream::from_std(stream) {
-                Ok(stream) => serve_connection(stream, router, limits, watch, stop).await,
+                Ok(stream) => serve_connection(stream, answer, limits, watch, stop).await,
                 Err(error) => tracing::warn!(kind = ?error.kind(), "cannot serve a connection"),
             }
             drop(place);
@@ -98,16 +108,22 @@ async fn accept(
     }
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, limits: Limits, watch: Watch, stop: CancellationToken) {
+async fn serve_connection<A: Answer>(
+    stream: TcpStream,
+    answer: A,
+    limits: Limits,
+    watch: Watch,
+    stop: CancellationToken,
+) {
     let watch = Arc::new(watch);
     let service = service_fn(|request: hyper::Request<Incoming>| {
         watch.request_came();
-        let answering = router.clone().call(request);
+        let answering = answer(request.map(Body::new));
         let watch = Arc::clone(&watch);
         async move {
-            let answer: Result<Response, Infallible> = answering.await;
+            let response = answering.await;
             watch.answered();
-            answer
+            Ok::<_, Infallible>(response)
         }
     });
     let io = TokioIo::new(Watched { stream, watch: Arc::clone(&watch) });

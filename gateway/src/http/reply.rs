@@ -1,14 +1,11 @@
 //! Writing answers: success, and `application/problem+json` (RFC 9457) from the failure table.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{AGE, ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::middleware::Next;
 use axum::response::Response;
 use codec::View;
 use serde::Serialize;
@@ -31,7 +28,7 @@ const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// What a problem was about, for the outermost layer.
+/// What a problem was about, for [`sign`].
 #[derive(Debug, Clone, Copy)]
 struct ToldAs {
     failure: Failure,
@@ -54,15 +51,12 @@ impl ToldAs {
     }
 }
 
-/// The outermost layer: notes who asks, gives every answer its correlation id, and counts and logs what was refused.
-pub async fn identify(State(telemetry): State<Arc<Telemetry>>, mut request: Request, next: Next) -> Response {
-    let asker = Asker::of(request.headers());
-    let correlation_id = asker.correlation_id.clone();
-    request.extensions_mut().insert(asker);
-    let mut response = next.run(request).await;
-    response.headers_mut().insert(CORRELATION, correlation_id);
+/// Gives an answer its correlation id, and counts and logs what was refused. Every answer passes here last.
+#[must_use]
+pub fn sign(mut response: Response, asker: Asker, telemetry: &Telemetry) -> Response {
+    response.headers_mut().insert(CORRELATION, asker.correlation_id);
     if let Some(told) = response.extensions().get::<ToldAs>() {
-        told.observe(&telemetry);
+        told.observe(telemetry);
     }
     response
 }
@@ -213,10 +207,10 @@ pub fn refused(asker: &Asker, kind: Kind, refusal: &Refusal) -> Response {
 
 /// The answer of a filter that turned a request away.
 #[must_use]
-pub fn turned_away(head: &Parts, away: TurnedAway) -> Response {
+pub fn turned_away(asker: &Asker, away: TurnedAway) -> Response {
     let retry_after = away.standing.map(|standing| standing.retry_after);
     let fault = Fault { retry_after, ..Fault::from(away.failure) };
-    let mut response = problem(&Asker::of_head(head), Kind::Inquiry, &fault, None, None, None);
+    let mut response = problem(asker, Kind::Inquiry, &fault, None, None, None);
     if let Some(standing) = away.standing {
         standing_headers(&mut response, standing);
     }

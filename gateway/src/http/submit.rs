@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use axum::http::request::Parts;
 use axum::response::Response;
 use codec::{Accepts, Record};
 use http_body_util::{BodyExt, Limited};
@@ -37,19 +37,13 @@ pub struct BodyLimits {
 }
 
 /// Handles a request that passed every filter.
-pub async fn submit(State(shared): State<Submit>, request: Request) -> Response {
-    let (mut head, body) = request.into_parts();
-    let asker = Asker::of_head(&head);
-    let Some(admitted) = head.extensions.remove::<Admitted>() else {
-        // Only a wrongly built router leads here without the filters; it shall serve nobody.
-        return reply::failed(&head, Failure::Unauthenticated);
-    };
+pub async fn submit(shared: &Submit, asker: &Asker, admitted: Admitted, head: &Parts, body: Body) -> Response {
     let kind = admitted.route().kind;
-    let result = run(&shared, &head.headers, head.uri.path(), body, &asker, &admitted).await;
+    let result = run(shared, &head.headers, head.uri.path(), body, asker, &admitted).await;
     let hurried = matches!(&result, Err(Refusal { failure: Failure::RequestTimeout | Failure::BodyTooLarge, .. }));
     let mut response = match result {
-        Ok(completed) => reply::completed(&asker, kind, completed),
-        Err(refusal) => reply::refused(&asker, kind, &refusal),
+        Ok(completed) => reply::completed(asker, kind, completed),
+        Err(refusal) => reply::refused(asker, kind, &refusal),
     };
     if let Some(standing) = admitted.standing() {
         reply::standing_headers(&mut response, standing);

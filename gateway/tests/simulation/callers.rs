@@ -9,7 +9,6 @@ use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
 use serde_json::Value;
-use tower::ServiceExt;
 
 use crate::world::{KEYS, World};
 
@@ -81,7 +80,7 @@ pub(crate) async fn every_circuit_closes(world: &Arc<World>) {
                     .header("content-type", "application/json")
                     .body(Body::from(body))
                     .unwrap();
-                last = Some(running.router.clone().oneshot(request).await.unwrap().status().as_u16());
+                last = Some(running.entrance.answer(request).await.status().as_u16());
                 if last == Some(200) {
                     break;
                 }
@@ -195,7 +194,7 @@ async fn post(
             };
             let began = world.store_clock.now();
             let answered = async {
-                let response = running.router.clone().oneshot(request).await.unwrap();
+                let response = running.entrance.answer(request).await;
                 let took = world.store_clock.now() - began;
                 assert!(took <= LONGEST, "seed {}: an answer took {took:?}", world.seed);
                 read(response).await
@@ -204,7 +203,8 @@ async fn post(
                 biased;
                 () = running.life.dead.cancelled() => None,
                 () = leave => None,
-                told = answered => Some(told),
+                // Whoever died on the way to an answer told it to nobody.
+                told = answered => (!running.life.is_over()).then_some(told),
             }
         }
     };

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
-use gwanmun::app::{App, Seams};
+use gwanmun::app::{App, Entrance, Seams};
 use gwanmun::clock::Clock;
 use gwanmun::config::Config;
 use gwanmun::ledger::{Ledger, MemoryStore, Store};
@@ -30,7 +29,7 @@ pub(crate) const KEYS: [(&str, &str, &str); 3] =
 #[derive(Clone)]
 pub(crate) struct Running {
     pub(crate) life: Arc<Life>,
-    pub(crate) router: Router,
+    pub(crate) entrance: Arc<Entrance>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) reconciler: Arc<Reconciler>,
 }
@@ -306,7 +305,7 @@ impl World {
             }
         });
         let (ledger, reconciler) = (Arc::clone(app.ledger()), Arc::clone(app.reconciler()));
-        Some(Running { life: Arc::clone(life), router: app.router(), ledger, reconciler })
+        Some(Running { life: Arc::clone(life), entrance: Arc::new(app.entrance()), ledger, reconciler })
     }
 
     fn random_faults(&self, tombstones: bool) -> FaultSchedule {
