@@ -111,6 +111,8 @@ pub struct Ledger {
     doubted: Notify,
     /// Rung by who wants rows to be carried to the store at once.
     hurry: Notify,
+    /// Rung when a mutation has ended.
+    ended_mutation: Notify,
     tasks: std::sync::Mutex<Vec<AbortOnDropHandle<()>>>,
     /// Renews the lease.
     keeping: std::sync::Mutex<Option<AbortOnDropHandle<()>>>,
@@ -167,6 +169,7 @@ impl Ledger {
             fenced: CancellationToken::new(),
             doubted: Notify::new(),
             hurry: Notify::new(),
+            ended_mutation: Notify::new(),
             tasks: std::sync::Mutex::default(),
             keeping: std::sync::Mutex::default(),
         });

@@ -114,7 +114,10 @@ impl Entry {
             let grace = Deadline::after(now.max(deadline.at()), SYNC_GRACE);
             let durable = self.ledger.journal.durable_by(position, grace).await;
             // Once more: what was rung before may have been heard before there was anything to carry.
-            self.ledger.hurry.notify_one();
+            self.ledger.ended_mutation.notify_one();
+            if end.status == Status::Unknown {
+                self.ledger.hurry.notify_one();
+            }
             durable?;
         }
         Ok(())
@@ -139,7 +142,7 @@ impl Entry {
         let position = self.ledger.journal.append_outcome(&outcome)?;
         if kind == Kind::Mutation {
             self.ledger.claims.ended(self.id);
-            self.ledger.hurry.notify_one();
+            self.ledger.ended_mutation.notify_one();
         }
         Ok(Some((kind, position)))
     }

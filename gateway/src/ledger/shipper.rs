@@ -9,8 +9,11 @@ use super::store::Shipper;
 use super::{Ledger, Outcome, StoreError};
 
 /// How long rows of inquiries gather before they are carried on: an index page that many rows touch is written once for all of
-/// them. Whoever looks for a row, and every mutation, calls for them at once.
+/// them. Whoever looks for a row, and every doubt, calls for them at once.
 const LINGER: Duration = Duration::from_millis(200);
+/// The same, when there is a mutation among them: other gateways know of its end when its row is in the store. Claims wait behind
+/// each shipment, so they are not made for one row each.
+const LINGER_MUTATION: Duration = Duration::from_millis(20);
 /// Waits between tries while the store fails.
 const RETRY: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1)];
@@ -34,9 +37,14 @@ impl Ledger {
                 Ok(Shipped::All) => {
                     failures = 0;
                     self.journal.synced().wait_beyond(seen).await;
+                    let mutation = async {
+                        self.ended_mutation.notified().await;
+                        tokio::time::sleep(LINGER_MUTATION).await;
+                    };
                     tokio::select! {
                         biased;
                         () = self.hurry.notified() => {}
+                        () = mutation => {}
                         () = tokio::time::sleep(LINGER) => {}
                     }
                 }

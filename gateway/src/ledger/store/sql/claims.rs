@@ -94,8 +94,7 @@ impl SqlStore {
             "INSERT INTO idempotency_claim (client, method, path, key_hash, transaction_id, instance, journal_id, \
              fingerprint, facts, state, claimed_at, lease_until) VALUES ",
         );
-        let statement = statement.list(claims, write).push(" ON CONFLICT DO NOTHING RETURNING transaction_id");
-        if claims.len() == 1 { statement } else { statement.once() }
+        statement.set(claims, write).push(" ON CONFLICT DO NOTHING RETURNING transaction_id")
     }
 
     async fn taken(&self, session: &mut Session, keys: &[&ClaimKey]) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
@@ -109,12 +108,11 @@ impl SqlStore {
              LEFT JOIN ledger l ON l.transaction_id = c.transaction_id \
              WHERE (c.client, c.method, c.path, c.key_hash) IN (VALUES ",
         )
-        .list(keys, |statement, key| {
+        .set(keys, |statement, key| {
             let statement = statement.push("(").bind(&key.client).and_bind(&key.method).and_bind(&key.path);
             statement.and_bind(&key.key_hash).push(")")
         })
         .push(")");
-        let select = if keys.len() == 1 { select } else { select.once() };
         session.all(select).await?.into_iter().map(|mut cells| read_taken(&mut cells)).collect()
     }
 
@@ -129,9 +127,9 @@ impl SqlStore {
         let delete = Statement::new("DELETE FROM idempotency_claim WHERE journal_id = ")
             .bind(&owner.journal[..])
             .push(" AND state <> 'ENDED' AND transaction_id IN (")
-            .list(ids, |statement, id| statement.bind(id.as_str()))
+            .set(ids, |statement, id| statement.bind(id.as_str()))
             .push(")");
-        session.run(if ids.len() == 1 { delete } else { delete.once() }).await?;
+        session.run(delete).await?;
         session.commit().await
     }
 
@@ -214,10 +212,10 @@ impl SqlStore {
             return Ok(());
         }
         let select = Statement::new("SELECT transaction_id FROM idempotency_claim WHERE transaction_id IN (")
-            .list(ids, |statement, id| statement.bind(id.as_str()))
+            .set(ids, |statement, id| statement.bind(id.as_str()))
             .push(") ORDER BY client, method, path, key_hash")
             .push(self.for_update());
-        session.all(if ids.len() == 1 { select } else { select.once() }).await?;
+        session.all(select).await?;
         Ok(())
     }
 
@@ -226,7 +224,7 @@ impl SqlStore {
     pub(super) async fn end_claims(&self, session: &mut Session, outcomes: &[Outcome]) -> Result<(), StoreError> {
         let keyed = |outcome: &&Outcome| outcome.row.facts.idempotency_key_hash.is_some();
         let outcomes: Vec<&Outcome> = outcomes.iter().filter(keyed).collect();
-        for chunk in outcomes.chunks(1_000) {
+        for chunk in outcomes.chunks(512) {
             let ids: Vec<TransactionId> = chunk.iter().map(|outcome| outcome.row.facts.id).collect();
             self.lock_claims(session, &ids).await?;
             let (unsent, ended): (Vec<&Outcome>, Vec<&Outcome>) =
@@ -234,22 +232,22 @@ impl SqlStore {
             if !unsent.is_empty() {
                 let delete =
                     Statement::new("DELETE FROM idempotency_claim WHERE state <> 'ENDED' AND transaction_id IN (")
-                        .list(&unsent, |statement, outcome| statement.bind(outcome.row.facts.id.as_str()))
+                        .set(&unsent, |statement, outcome| statement.bind(outcome.row.facts.id.as_str()))
                         .push(")");
-                session.run(delete.once()).await?;
+                session.run(delete).await?;
             }
             if !ended.is_empty() {
                 let update = Statement::new("UPDATE idempotency_claim SET state = 'ENDED', ended_at = ")
                     .push(self.now())
                     .push(", answer_status = v.column2, answer_body = v.column3 FROM (VALUES ")
-                    .list(&ended, |statement, outcome| {
+                    .set(&ended, |statement, outcome| {
                         let answer = outcome.answer.as_ref();
                         let statement = statement.push("(").bind(outcome.row.facts.id.as_str());
                         let statement = statement.and_bind(answer.map(|answer| i64::from(answer.http)));
                         statement.and_bind(answer.map(|answer| answer.body.clone())).push(")")
                     })
                     .push(") AS v WHERE transaction_id = v.column1");
-                session.run(update.once()).await?;
+                session.run(update).await?;
             }
         }
         Ok(())

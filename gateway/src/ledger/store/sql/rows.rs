@@ -18,9 +18,24 @@ const INTO_LEDGER: &str = " INTO ledger (transaction_id, business_day, tx_code, 
      detail, attempts, attempt_log, requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, \
      layout_version, served_from, resolution, resolve_as) VALUES ";
 
-/// Rows in one statement: few sizes, so that each connection has them all prepared. 27 columns each stay below SQLite's limit of
-/// 32,766 variables.
-const ROWS_PER_STATEMENT: [usize; 4] = [512, 64, 8, 1];
+/// Rows in one statement: 27 columns each stay below SQLite's limit of 32,766 variables.
+const ROWS_PER_STATEMENT: usize = 512;
+/// Up to so many rows go in as one statement, filled up with repetitions; more are divided first.
+const FILLED_UP: usize = 64;
+
+/// Divides rows into statements of few sizes.
+fn statements<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let size = match rows.len() {
+            0 => return None,
+            few @ ..=FILLED_UP => few,
+            many => (1 << many.ilog2()).min(ROWS_PER_STATEMENT),
+        };
+        let (these, rest) = rows.split_at(size);
+        rows = rest;
+        Some(these)
+    })
+}
 
 /// What happens when the database refuses a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +71,9 @@ impl SqlStore {
             return Err(StoreError::Fenced);
         }
         let mut shipment = Shipment::default();
-        let mut rest = outcomes;
-        while let Some(size) = ROWS_PER_STATEMENT.into_iter().find(|size| *size <= rest.len()) {
-            let (chunk, behind) = rest.split_at(size);
+        for chunk in statements(outcomes) {
             let new: Vec<New<'_>> = chunk.iter().map(|outcome| new(&outcome.row)).collect();
             self.insert(&mut session, &new, care, &mut shipment).await?;
-            rest = behind;
         }
         self.end_claims(&mut session, outcomes).await?;
         session.commit().await?;
@@ -149,11 +161,10 @@ impl SqlStore {
                 .and_bind(resolve_as.map(ResolveAs::name))
                 .push(")")
         };
-        let statement = Statement::new(self.dialect().insert)
+        Statement::new(self.dialect().insert)
             .push(INTO_LEDGER)
-            .list(rows, write)
-            .push(" ON CONFLICT (transaction_id) DO NOTHING");
-        if ROWS_PER_STATEMENT.contains(&rows.len()) { statement } else { statement.once() }
+            .set(rows, write)
+            .push(" ON CONFLICT (transaction_id) DO NOTHING")
     }
 
     pub(in crate::ledger::store) async fn row(&self, id: TransactionId) -> Result<Option<StoredRow>, StoreError> {

@@ -94,6 +94,18 @@ impl Statement {
         self.push(", ").bind(value)
     }
 
+    /// The items as a set: the last one is repeated up to the next power of two. So few texts cover all numbers of items, and the
+    /// database has them prepared. For statements to which an item that comes twice is nothing new.
+    pub(in crate::ledger::store) fn set<T>(mut self, items: &[T], write: impl Fn(Self, &T) -> Self) -> Self {
+        self = self.list(items, &write);
+        if let Some(last) = items.last() {
+            for _ in items.len()..items.len().next_power_of_two() {
+                self = write(self.push(", "), last);
+            }
+        }
+        self
+    }
+
     /// The items, each written by `write`, with commas between.
     pub(in crate::ledger::store) fn list<T>(mut self, items: &[T], write: impl Fn(Self, &T) -> Self) -> Self {
         for (index, item) in items.iter().enumerate() {
@@ -140,5 +152,15 @@ mod tests {
         let statement = statement.list(&["x", "y"], |statement, text| statement.bind(*text)).push(")");
         assert_eq!(statement.text, "SELECT a FROM t WHERE b = ? AND c IN (?, ?)");
         assert_eq!(statement.numbered(), "SELECT a FROM t WHERE b = $1 AND c IN ($2, $3)");
+    }
+
+    #[test]
+    fn a_set_is_filled_up_to_a_power_of_two_with_its_last_item() {
+        let text = |items: &[i64]| Statement::new("").set(items, |statement, item| statement.bind(*item));
+        assert_eq!(text(&[]).text, "");
+        assert_eq!(text(&[1]).text, "?");
+        let five = text(&[1, 2, 3, 4, 5]);
+        assert_eq!(five.text, "?, ?, ?, ?, ?, ?, ?, ?");
+        assert!(five.args[5..].iter().all(|arg| matches!(arg, Arg::Int(Some(5)))), "{:?}", five.args);
     }
 }
