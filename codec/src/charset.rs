@@ -7,6 +7,7 @@
 
 use encoding_rs::{EUC_KR, EncoderResult};
 
+use crate::ascii::is_plain;
 use crate::error::Rule;
 
 /// How text is written on the wire.
@@ -38,29 +39,35 @@ impl Charset {
         }
     }
 
-    /// Appends `text` to `out`.
+    /// Writes `text` to the start of `place` and returns how many bytes it took.
     ///
     /// # Errors
-    /// [`Rule::ControlCharacter`] or [`Rule::Unmappable`]; `out` is then as it was.
-    pub fn encode_into(self, text: &str, out: &mut Vec<u8>) -> Result<(), Rule> {
-        if text.chars().any(char::is_control) {
+    /// [`Rule::ControlCharacter`], [`Rule::Unmappable`], or [`Rule::TooLong`], in this order; what `place` then holds is nothing.
+    pub fn encode_to(self, text: &str, place: &mut [u8]) -> Result<usize, Rule> {
+        let bytes = text.as_bytes();
+        if is_plain(bytes) {
+            place.get_mut(..bytes.len()).ok_or(Rule::TooLong)?.copy_from_slice(bytes);
+            return Ok(bytes.len());
+        }
+        if bytes.iter().any(u8::is_ascii_control) {
             return Err(Rule::ControlCharacter);
         }
-        if text.is_ascii() {
-            out.extend_from_slice(text.as_bytes());
-            return Ok(());
+        let (result, _read, written) = EUC_KR.new_encoder().encode_from_utf8_without_replacement(text, place, true);
+        match result {
+            EncoderResult::InputEmpty if self.allows(place.get(..written).unwrap_or_default()) => Ok(written),
+            EncoderResult::OutputFull if self.can_write(text) => Err(Rule::TooLong),
+            _ if text.chars().any(char::is_control) => Err(Rule::ControlCharacter),
+            _ => Err(Rule::Unmappable),
         }
-        let start = out.len();
+    }
+
+    /// Whether the charset has every letter, if there were room.
+    fn can_write(self, text: &str) -> bool {
         let mut encoder = EUC_KR.new_encoder();
-        let room = encoder.max_buffer_length_from_utf8_without_replacement(text.len()).ok_or(Rule::TooLong)?;
-        out.reserve(room);
-        let (result, _read) = encoder.encode_from_utf8_to_vec_without_replacement(text, out, true);
-        let written = out.get(start..).unwrap_or_default();
-        if result == EncoderResult::InputEmpty && self.allows(written) {
-            return Ok(());
-        }
-        out.truncate(start);
-        Err(Rule::Unmappable)
+        let Some(room) = encoder.max_buffer_length_from_utf8_without_replacement(text.len()) else { return false };
+        let mut out = Vec::with_capacity(room);
+        let (result, _read) = encoder.encode_from_utf8_to_vec_without_replacement(text, &mut out, true);
+        result == EncoderResult::InputEmpty && self.allows(&out)
     }
 
     /// Decodes the bytes of one field, whose padding is already off.
@@ -70,35 +77,36 @@ impl Charset {
     /// # Errors
     /// [`Rule::ControlCharacter`] or [`Rule::Malformed`].
     pub fn decode(self, bytes: &[u8]) -> Result<String, Rule> {
-        if bytes.iter().any(u8::is_ascii_control) {
-            return Err(Rule::ControlCharacter);
+        if is_plain(bytes) {
+            return String::from_utf8(bytes.to_vec()).map_err(|_| Rule::Malformed);
         }
         if !self.allows(bytes) {
-            return Err(Rule::Malformed);
+            return Err(Self::malformed(bytes));
         }
         EUC_KR
             .decode_without_bom_handling_and_without_replacement(bytes)
             .map(std::borrow::Cow::into_owned)
-            .ok_or(Rule::Malformed)
+            .ok_or_else(|| Self::malformed(bytes))
     }
 
-    /// Whether every byte pair is one that this charset has.
+    fn malformed(bytes: &[u8]) -> Rule {
+        if bytes.iter().any(u8::is_ascii_control) { Rule::ControlCharacter } else { Rule::Malformed }
+    }
+
+    /// Whether no byte is a control character, and every pair is one that this charset has.
     fn allows(self, bytes: &[u8]) -> bool {
-        match self {
-            Self::Cp949 => true,
-            Self::EucKr => {
-                let mut rest = bytes.iter();
-                while let Some(lead) = rest.next() {
-                    if lead.is_ascii() {
-                        continue;
-                    }
-                    let in_row = |byte: &u8| (0xA1..=0xFE).contains(byte);
-                    if !in_row(lead) || !rest.next().is_some_and(in_row) {
-                        return false;
-                    }
-                }
-                true
-            }
+        if self == Self::Cp949 {
+            return !bytes.iter().any(u8::is_ascii_control);
+        }
+        let in_row = |byte: u8| (0xA1..=0xFE).contains(&byte);
+        let mut rest = bytes;
+        loop {
+            rest = match rest {
+                [] => return true,
+                [lead, trail, after @ ..] if in_row(*lead) && in_row(*trail) => after,
+                [0x20..=0x7E, after @ ..] => after,
+                _ => return false,
+            };
         }
     }
 }
@@ -108,12 +116,31 @@ mod tests {
     use super::*;
 
     fn encode(charset: Charset, text: &str) -> Result<Vec<u8>, Rule> {
-        let mut out = b"kept".to_vec();
-        let result = charset.encode_into(text, &mut out);
-        if result.is_err() {
-            assert_eq!(out, b"kept", "a refusal leaves the buffer as it was");
+        let mut place = [0; 64];
+        let written = charset.encode_to(text, &mut place)?;
+        let bytes = place[..written].to_vec();
+        assert_eq!(charset.encode_to(text, &mut place[..written]), Ok(written), "a place that is just long enough");
+        if let Some(short) = written.checked_sub(1) {
+            assert_eq!(charset.encode_to(text, &mut place[..short]), Err(Rule::TooLong), "and one that is not");
         }
-        result.map(|()| out.split_off(4))
+        Ok(bytes)
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_apart_from_what_has_no_room() {
+        let mut place = [0; 3];
+        for (text, rule) in [
+            ("가나", Rule::TooLong),
+            ("abcd", Rule::TooLong),
+            ("가나😀", Rule::Unmappable),
+            ("가나똠", Rule::Unmappable),
+            ("abcdé", Rule::Unmappable),
+            ("가나\n", Rule::ControlCharacter),
+            ("가나\u{85}", Rule::ControlCharacter),
+            ("똠\u{85}", Rule::ControlCharacter),
+        ] {
+            assert_eq!(Charset::EucKr.encode_to(text, &mut place), Err(rule), "{text:?}");
+        }
     }
 
     #[test]

@@ -18,30 +18,24 @@ pub fn decode(layout: &Arc<Layout>, bytes: &[u8]) -> Result<Record, FieldError> 
     if bytes.len() < header || (layout.group().is_none() && bytes.len() != header) {
         return Err(FieldError::message(Rule::WrongLength));
     }
-    let mut record = Record::new(layout);
+    let mut values = Vec::with_capacity(layout.fields().len());
     let mut count = 0;
-    for (index, field) in layout.fields().iter().enumerate() {
-        if field.kind == FieldType::Group {
-            let value = decode_group(field, layout.charset(), bytes, count)?;
-            record.set_at(index, value);
-            continue;
-        }
-        let value = decode_field(field, layout.charset(), bytes, field.offset)?;
-        match (&field.origin, &value) {
-            (Origin::Count, Value::Number(number)) => {
+    for field in layout.fields() {
+        let value = match field.kind {
+            FieldType::Group => decode_group(field, layout.charset(), bytes, count)?,
+            _ => decode_field(field, layout.charset(), bytes, field.offset)?,
+        };
+        if let (Origin::Count | Origin::TotalLength, Value::Number(number)) = (&field.origin, &value) {
+            if field.origin == Origin::Count {
                 count = usize::try_from(*number).unwrap_or(usize::MAX);
-            }
-            (Origin::TotalLength, Value::Number(total))
-                if u64::try_from(layout.length_with(count)).ok() != Some(*total) =>
-            {
+            } else if u64::try_from(layout.length_with(count)).ok() != Some(*number) {
                 return Err(FieldError::new(&field.name, Rule::CountMismatch));
             }
-            _ => {}
         }
-        record.set_at(index, value);
+        values.push(value);
     }
     layout.check_differences(bytes)?;
-    Ok(record)
+    Ok(Record { layout: Arc::clone(layout), values })
 }
 
 fn decode_group(group: &Field, charset: Charset, bytes: &[u8], count: usize) -> Result<Value, FieldError> {
@@ -61,10 +55,12 @@ fn decode_group(group: &Field, charset: Charset, bytes: &[u8], count: usize) -> 
     Ok(Value::Records(records))
 }
 
+#[inline]
 fn decode_field(field: &Field, charset: Charset, bytes: &[u8], offset: usize) -> Result<Value, FieldError> {
     let own =
         bytes.get(offset..offset + field.length).ok_or_else(|| FieldError::new(&field.name, Rule::WrongLength))?;
-    let value = field.decode(own, charset).map_err(|rule| FieldError::new(&field.name, rule))?;
-    // A record holds no constants: they are the layout's.
-    Ok(if matches!(field.origin, Origin::Constant(_)) { Value::Absent } else { value })
+    match field.decode(own, charset) {
+        Ok(value) => Ok(value),
+        Err(rule) => Err(FieldError::new(&field.name, rule)),
+    }
 }

@@ -29,41 +29,46 @@ fn encode_fields(record: &Record, out: &mut Vec<u8>) -> Result<(), FieldError> {
         (Some(group), _) => return Err(FieldError::new(&group.name, Rule::WrongType)),
         (None, _) => &[],
     };
+    let start = out.len();
+    out.extend_from_slice(layout.template());
+    let header = out.get_mut(start..).unwrap_or_default();
     for (field, value) in layout.fields().iter().zip(&record.values) {
-        let computed;
-        let value = match field.origin {
-            Origin::Count => {
-                computed = counted(field, value, records.len())?;
-                &computed
+        let computed = match field.origin {
+            Origin::Count => counted(field, value, records.len())?,
+            Origin::TotalLength => counted(field, value, layout.length_with(records.len()))?,
+            // The template has it.
+            Origin::Constant(_) => continue,
+            _ if field.kind == FieldType::Group => continue,
+            _ => {
+                write(field, value, layout.charset(), header)?;
+                continue;
             }
-            Origin::TotalLength => {
-                computed = counted(field, value, layout.length_with(records.len()))?;
-                &computed
-            }
-            _ => value,
         };
-        if field.kind == FieldType::Group {
-            for values in records {
-                if values.len() != field.fields().len() {
-                    return Err(FieldError::new(&field.name, Rule::CountMismatch));
-                }
-                for (inner, value) in field.fields().iter().zip(values) {
-                    encode_field(inner, value, layout.charset(), out)?;
-                }
-            }
-            continue;
+        write(field, &computed, layout.charset(), header)?;
+    }
+    let Some(group) = layout.group() else { return Ok(()) };
+    for values in records {
+        if values.len() != group.fields().len() {
+            return Err(FieldError::new(&group.name, Rule::CountMismatch));
         }
-        encode_field(field, value, layout.charset(), out)?;
+        let start = out.len();
+        out.extend_from_slice(layout.record_template());
+        let record = out.get_mut(start..).unwrap_or_default();
+        for (field, value) in group.fields().iter().zip(values) {
+            if !matches!(field.origin, Origin::Constant(_)) {
+                write(field, value, layout.charset(), record)?;
+            }
+        }
     }
     Ok(())
 }
 
-fn encode_field(field: &Field, value: &Value, charset: Charset, out: &mut Vec<u8>) -> Result<(), FieldError> {
-    if let Origin::Constant(constant) = &field.origin {
-        out.extend_from_slice(constant);
-        return Ok(());
-    }
-    field.encode(value, charset, out).map_err(|rule| FieldError::new(&field.name, rule))
+/// Writes a field into its place in a message that holds the templates.
+#[inline]
+fn write(field: &Field, value: &Value, charset: Charset, message: &mut [u8]) -> Result<(), FieldError> {
+    let own = message.get_mut(field.offset..field.offset + field.length);
+    let written = own.ok_or(Rule::WrongLength).and_then(|own| field.write(value, charset, own));
+    written.map_err(|rule| FieldError::new(&field.name, rule))
 }
 
 fn counted(field: &Field, given: &Value, actual: usize) -> Result<Value, FieldError> {

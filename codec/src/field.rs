@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::ascii::is_digits;
 use crate::charset::Charset;
 use crate::error::Rule;
 use crate::record::Value;
@@ -118,76 +119,73 @@ impl Field {
         &self.fields
     }
 
-    /// Appends exactly `length` bytes to `out`.
-    pub(crate) fn encode(&self, value: &Value, charset: Charset, out: &mut Vec<u8>) -> Result<(), Rule> {
-        let start = out.len();
+    /// What the field's bytes are before a value is written: a constant, or padding.
+    pub(crate) fn template(&self) -> Vec<u8> {
+        match (&self.origin, self.kind) {
+            (Origin::Constant(constant), _) => constant.to_vec(),
+            (_, FieldType::Digits | FieldType::Number | FieldType::Amount) => vec![b'0'; self.length],
+            _ => vec![b' '; self.length],
+        }
+    }
+
+    /// Writes a value into the field's own bytes, which hold its template.
+    #[inline]
+    pub(crate) fn write(&self, value: &Value, charset: Charset, place: &mut [u8]) -> Result<(), Rule> {
         match (self.kind, value) {
-            (FieldType::Filler, _) => {}
-            (FieldType::Text, Value::Absent) if matches!(self.origin, Origin::Body { optional: true }) => {}
             (FieldType::Text, Value::Text(text)) => {
                 if text.ends_with(' ') {
                     return Err(Rule::TrailingSpace);
                 }
-                charset.encode_into(text, out)?;
+                charset.encode_to(text, place).map(drop)
             }
             (FieldType::Digits, Value::Text(text)) => {
                 if text.is_empty() {
                     return Err(Rule::Empty);
                 }
                 check_digits(text.as_bytes())?;
-                self.zero_pad(text.as_bytes(), out)?;
+                let start = place.len().checked_sub(text.len()).ok_or(Rule::TooLong)?;
+                fill(place.get_mut(start..), text.as_bytes())
             }
             (FieldType::Date, Value::Text(text)) => {
                 check_date(text.as_bytes())?;
-                out.extend_from_slice(text.as_bytes());
+                fill(Some(place), text.as_bytes())
             }
             (FieldType::Time, Value::Text(text)) => {
                 check_time(text.as_bytes())?;
-                out.extend_from_slice(text.as_bytes());
+                fill(Some(place), text.as_bytes())
             }
-            (FieldType::Number, Value::Number(number)) => self.encode_number(*number, out)?,
+            (FieldType::Number, Value::Number(number)) => self.write_number(*number, place),
             (FieldType::Amount, Value::Amount(won)) => {
-                self.encode_number(u64::try_from(*won).map_err(|_| Rule::OutOfRange)?, out)?;
+                self.write_number(u64::try_from(*won).map_err(|_| Rule::OutOfRange)?, place)
             }
-            (_, Value::Absent) => return Err(Rule::Missing),
-            _ => return Err(Rule::WrongType),
+            (FieldType::Filler, _) => Ok(()),
+            (FieldType::Text, Value::Absent) if matches!(self.origin, Origin::Body { optional: true }) => Ok(()),
+            (_, Value::Absent) => Err(Rule::Missing),
+            _ => Err(Rule::WrongType),
         }
-        let used = out.len() - start;
-        if used > self.length {
-            out.truncate(start);
-            return Err(Rule::TooLong);
-        }
-        out.resize(start + self.length, b' ');
-        Ok(())
     }
 
-    fn encode_number(&self, number: u64, out: &mut Vec<u8>) -> Result<(), Rule> {
+    fn write_number(&self, number: u64, place: &mut [u8]) -> Result<(), Rule> {
         if number < self.min || number > self.max {
             return Err(Rule::OutOfRange);
         }
-        let mut digits = [b'0'; 20];
         let mut rest = number;
-        for digit in digits.iter_mut().rev() {
-            *digit += u8::try_from(rest % 10).unwrap_or_default();
+        for digit in place.iter_mut().rev() {
+            *digit = b'0' + u8::try_from(rest % 10).unwrap_or_default();
             rest /= 10;
+            if rest == 0 {
+                return Ok(());
+            }
         }
-        let significant = digits.iter().position(|digit| *digit != b'0').unwrap_or(digits.len() - 1);
-        self.zero_pad(digits.get(significant..).unwrap_or_default(), out).map_err(|_| Rule::OutOfRange)
-    }
-
-    fn zero_pad(&self, digits: &[u8], out: &mut Vec<u8>) -> Result<(), Rule> {
-        let padding = self.length.checked_sub(digits.len()).ok_or(Rule::TooLong)?;
-        out.resize(out.len() + padding, b'0');
-        out.extend_from_slice(digits);
-        Ok(())
+        Err(Rule::OutOfRange)
     }
 
     /// Reads the field's own bytes.
+    #[inline]
     pub(crate) fn decode(&self, bytes: &[u8], charset: Charset) -> Result<Value, Rule> {
-        if let Origin::Constant(constant) = &self.origin
-            && bytes != &constant[..]
-        {
-            return Err(Rule::NotTheConstant);
+        if let Origin::Constant(constant) = &self.origin {
+            // A record holds no constants: they are the layout's.
+            return if bytes == &constant[..] { Ok(Value::Absent) } else { Err(Rule::NotTheConstant) };
         }
         match self.kind {
             FieldType::Filler | FieldType::Group => Ok(Value::Absent),
@@ -205,8 +203,14 @@ impl Field {
 
     fn decode_number(&self, bytes: &[u8]) -> Result<u64, Rule> {
         check_digits(bytes)?;
-        let add = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
-        let number = bytes.iter().try_fold(0, add).ok_or(Rule::OutOfRange)?;
+        // So many digits always fit.
+        const SAFE: usize = 19;
+        let number = if bytes.len() <= SAFE {
+            bytes.iter().fold(0, |number: u64, digit| number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+        } else {
+            let add = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+            bytes.iter().try_fold(0, add).ok_or(Rule::OutOfRange)?
+        };
         if number < self.min || number > self.max { Err(Rule::OutOfRange) } else { Ok(number) }
     }
 }
@@ -228,8 +232,18 @@ fn ascii(bytes: &[u8], check: fn(&[u8]) -> Result<(), Rule>) -> Result<String, R
     std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Rule::Malformed)
 }
 
+fn fill(place: Option<&mut [u8]>, bytes: &[u8]) -> Result<(), Rule> {
+    match place {
+        Some(place) if place.len() == bytes.len() => {
+            place.copy_from_slice(bytes);
+            Ok(())
+        }
+        _ => Err(Rule::TooLong),
+    }
+}
+
 fn check_digits(bytes: &[u8]) -> Result<(), Rule> {
-    if bytes.iter().all(u8::is_ascii_digit) { Ok(()) } else { Err(Rule::NotDigits) }
+    if is_digits(bytes) { Ok(()) } else { Err(Rule::NotDigits) }
 }
 
 /// Two-digit groups of an all-digit run, or nothing when it has another length.

@@ -17,6 +17,10 @@ pub struct Layout {
     charset: Charset,
     fields: Vec<Field>,
     header_length: usize,
+    /// With constants and padding and no value yet: everything but the records of a group, and one such record.
+    templates: (Vec<u8>, Vec<u8>),
+    /// Pairs of fields that must not hold the same.
+    differences: Vec<(usize, usize)>,
     /// Where its name stands in the file.
     line: usize,
 }
@@ -83,6 +87,16 @@ impl Layout {
         self.header_length
     }
 
+    /// The bytes of a message before its values are written, without the records of a group.
+    pub(crate) fn template(&self) -> &[u8] {
+        &self.templates.0
+    }
+
+    /// The same of one record.
+    pub(crate) fn record_template(&self) -> &[u8] {
+        &self.templates.1
+    }
+
     /// The index of a field, to be looked up once when a route is loaded.
     #[must_use]
     pub fn index_of(&self, name: &str) -> Option<usize> {
@@ -116,9 +130,10 @@ impl Layout {
 
     /// Checks the pairs of fields that must differ, as they stand on the wire: `7` and `007` are one account.
     pub(crate) fn check_differences(&self, message: &[u8]) -> Result<(), FieldError> {
-        for field in &self.fields {
-            let other = field.differs_from.and_then(|other| self.fields.get(other));
-            if other.is_some_and(|other| self.bytes_of(field, message) == self.bytes_of(other, message)) {
+        for (one, other) in &self.differences {
+            if let (Some(field), Some(other)) = (self.fields.get(*one), self.fields.get(*other))
+                && self.bytes_of(field, message) == self.bytes_of(other, message)
+            {
                 return Err(FieldError::new(&field.name, Rule::MustDiffer));
             }
         }

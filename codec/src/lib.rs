@@ -4,6 +4,7 @@
 //! [`Catalog`] holds a folder of them. [`encode()`] and [`decode()`] fail closed: a character, a number or a byte that
 //! does not fit is an error which names the field and the rule, never the value.
 
+mod ascii;
 mod catalog;
 mod charset;
 mod decode;

@@ -20,6 +20,7 @@ pub mod routes;
 pub mod redis_store;
 pub mod bucket;
 pub mod lookup;
+mod left_out;
 pub mod telemetry;
 mod lock;
 pub mod clock;

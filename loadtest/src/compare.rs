@@ -26,7 +26,7 @@ pub(crate) struct Plan {
 }
 
 /// Somebody who is measured.
-struct Contender {
+pub(crate) struct Contender {
     name: &'static str,
     target: Target,
     served: Option<Served>,
@@ -55,29 +55,40 @@ fn http(served: &Served) -> Target {
     Target::Http(served.address, Arc::new(balance))
 }
 
-fn contenders(place: &Place, settings: &[(&str, &str)], before: Option<&Path>) -> Result<Vec<Contender>, Failed> {
-    let gateway = place.gateway("gateway", settings)?;
-    let bare = place.bare()?;
-    let (nginx, upstream) = place.nginx()?;
-    let of =
-        |name, served: Served, behind| Contender { name, target: http(&served), served: Some(served), _behind: behind };
-    let before = before.map(|program| place.gateway_of(program, "before", settings)).transpose()?;
-    let mut all = vec![
-        of("gateway", gateway, None),
-        of("bare", bare, None),
-        of("nginx", nginx, Some(upstream)),
-        Contender { name: "direct", target: Target::Direct(place.balances()), served: None, _behind: None },
-    ];
-    all.extend(before.map(|served| of("before", served, None)));
-    Ok(all)
+impl Contender {
+    /// A gateway.
+    pub(crate) fn of(name: &'static str, served: Served) -> Self {
+        Self { name, target: http(&served), served: Some(served), _behind: None }
+    }
+
+    /// Those who do less: the bare handler, and the direct client.
+    pub(crate) fn lesser(place: &Place) -> Result<[Self; 2], Failed> {
+        let direct = Self { name: "direct", target: Target::Direct(place.balances()), served: None, _behind: None };
+        Ok([Self::of("bare", place.bare()?), direct])
+    }
+
+    /// nginx before an upstream.
+    pub(crate) fn nginx(place: &Place) -> Result<Self, Failed> {
+        let (nginx, upstream) = place.nginx()?;
+        Ok(Self { _behind: Some(upstream), ..Self::of("nginx", nginx) })
+    }
 }
 
-/// Runs the plan.
+/// Runs the plan with a gateway, its peers, and perhaps another build.
 pub(crate) fn run(plan: Plan, settings: &[(&str, &str)], before: Option<&Path>) -> Result<Compared, Failed> {
     let place = Place::new(&[])?;
-    let contenders = contenders(&place, settings, before)?;
+    let mut contenders = vec![Contender::of("gateway", place.gateway("gateway", settings)?), Contender::nginx(&place)?];
+    contenders.extend(Contender::lesser(&place)?);
+    if let Some(program) = before {
+        contenders.push(Contender::of("before", place.gateway_of(program, "before", settings)?));
+    }
+    among(plan, &contenders)
+}
+
+/// Runs the plan with these.
+pub(crate) fn among(plan: Plan, contenders: &[Contender]) -> Result<Compared, Failed> {
     let mut compared = Compared::new();
-    for contender in &contenders {
+    for contender in contenders {
         load::closed(&contender.target, plan.connections, Duration::from_millis(300))?;
         compared.insert(contender.name, Series::default());
     }

@@ -7,6 +7,7 @@ mod client;
 mod compare;
 mod direct;
 mod figures;
+mod floor;
 mod load;
 mod peers;
 mod place;
@@ -49,12 +50,16 @@ enum Scenario {
     DeadHost(scenario::dead_host::Plan),
     /// A host that dies and comes back under load.
     Flap(scenario::flap::Plan),
+    /// What each part costs, by leaving it out.
+    Overhead(scenario::overhead::Plan),
     /// Three times what the host can take.
     Overload(scenario::overload::Plan),
     /// Durable mutations at rising concurrency.
     Transfers(scenario::transfers::Plan),
     /// Half the knee for a long time.
     Soak(scenario::soak::Plan),
+    /// Encoding and decoding, beside the same by hand.
+    Codec(scenario::codec::Plan),
     /// Somebody to be measured beside. Started by the scenarios.
     #[command(subcommand, hide = true)]
     Peer(Peer),
@@ -69,6 +74,8 @@ enum Peer {
         #[arg(long)]
         host: SocketAddr,
     },
+    /// Encoding or decoding, so many times.
+    Codec { work: scenario::codec::Work, times: u32 },
     /// What nginx proxies to.
     Upstream {
         #[arg(long)]
@@ -86,9 +93,11 @@ fn main() -> ExitCode {
         Scenario::Curve(plan) => scenario::curve::run(&plan),
         Scenario::DeadHost(plan) => scenario::dead_host::run(&plan),
         Scenario::Flap(plan) => scenario::flap::run(&plan),
+        Scenario::Overhead(plan) => scenario::overhead::run(&plan),
         Scenario::Overload(plan) => scenario::overload::run(&plan),
         Scenario::Transfers(plan) => scenario::transfers::run(&plan),
         Scenario::Soak(plan) => scenario::soak::run(&plan),
+        Scenario::Codec(plan) => scenario::codec::run(&plan),
         Scenario::Peer(peer) => serve(&peer).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
@@ -102,5 +111,6 @@ fn serve(peer: &Peer) -> Result<(), Failed> {
     match *peer {
         Peer::Bare { listen, host } => runtime.block_on(peers::serve_bare(listen, host)),
         Peer::Upstream { listen } => runtime.block_on(peers::serve_upstream(listen)),
+        Peer::Codec { work, times } => scenario::codec::repeat(work, times),
     }
 }

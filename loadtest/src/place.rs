@@ -119,7 +119,12 @@ impl Place {
             .env(variable("LEDGER__DATA"), &data)
             .env(variable("INSTITUTION__CORE_BANKING__ADDRESS"), self.balances().to_string())
             .env(variable("INSTITUTION__CORE_TRANSFER__ADDRESS"), format!("{}:9096", self.bank))
-            .envs(settings.iter().map(|(name, value)| (variable(name), *value)));
+            // A setting, or with a colon before it a variable of any name.
+            .envs(
+                settings.iter().map(|(name, value)| {
+                    (name.strip_prefix(':').map_or_else(|| variable(name), str::to_owned), *value)
+                }),
+            );
         let mut process = Process::start(name, &mut command, folder)?;
         wait_for(&mut process, address, folder)?;
         Ok(Served { process, address })

@@ -37,7 +37,16 @@ pub(super) fn check(raw: RawLayout, faults: &mut Faults<'_>) -> Option<Layout> {
     }
     let line = faults.line_of(raw.name.span().start);
     let (version, public) = (raw.version, raw.public);
-    Some(Layout { name: raw.name.into_inner(), version, public, charset, fields, header_length, line })
+    let template = |fields: &[Field]| -> Vec<u8> {
+        // A longer one is a fault, and the layout is not used.
+        let flat = fields.iter().filter(|field| field.kind != FieldType::Group && field.length <= LENGTH_MAX);
+        flat.flat_map(Field::template).collect()
+    };
+    let group = fields.last().filter(|field| field.kind == FieldType::Group);
+    let templates = (template(&fields), group.map(|group| template(&group.fields)).unwrap_or_default());
+    let differences = (0..).zip(&fields).filter_map(|(index, field)| Some((index, field.differs_from?))).collect();
+    let name = raw.name.into_inner();
+    Some(Layout { name, version, public, charset, fields, header_length, templates, differences, line })
 }
 
 #[derive(Deserialize)]
@@ -275,8 +284,8 @@ fn check_origin(raw: &RawField, at: usize, field: &Field, charset: Charset, faul
     }
     if let Some(constant) = &raw.constant {
         let value = if field.kind == FieldType::Text { Some(Value::Text(constant.clone())) } else { None };
-        let mut bytes = Vec::new();
-        let fits = value.is_some_and(|value| field.encode(&value, charset, &mut bytes).is_ok());
+        let mut bytes = if field.length <= LENGTH_MAX { field.template() } else { Vec::new() };
+        let fits = value.is_some_and(|value| field.write(&value, charset, &mut bytes).is_ok());
         if !fits {
             refuse("has a constant that does not fit its length, charset or type (constants are text)");
         }

@@ -19,8 +19,9 @@ pub(crate) const PLANTED: [&str; 13] = [
 
 /// The forms: UTF-8 and EUC-KR, each as it is, in hex, escaped, and as a list of decimal numbers.
 fn forms(secret: &str) -> Vec<Vec<u8>> {
-    let mut euc_kr = Vec::new();
-    codec::Charset::EucKr.encode_into(secret, &mut euc_kr).expect("a secret in the charset");
+    let mut euc_kr = vec![0; 2 * secret.len()];
+    let length = codec::Charset::EucKr.encode_to(secret, &mut euc_kr).expect("a secret in the charset");
+    euc_kr.truncate(length);
     let mut forms = Vec::new();
     for bytes in [secret.as_bytes(), &euc_kr] {
         forms.push(bytes.to_vec());
