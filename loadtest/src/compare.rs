@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::Failed;
 use crate::client::balance;
 use crate::figures::Spread;
-use crate::load::{self, Outcome, Target, to_f64};
+use crate::load::{self, Outcome, Requests, Target, to_f64};
 use crate::place::{Place, Served};
 
 /// How long and how often.
@@ -30,6 +30,8 @@ pub(crate) struct Contender {
     name: &'static str,
     target: Target,
     served: Option<Served>,
+    /// Whether work goes on when the last call is answered.
+    settles: bool,
     _behind: Option<Served>,
 }
 
@@ -51,26 +53,29 @@ pub(crate) struct Series {
 /// All of them by name.
 pub(crate) type Compared = BTreeMap<&'static str, Series>;
 
-fn http(served: &Served) -> Target {
-    Target::Http(served.address, Arc::new(balance))
-}
-
 impl Contender {
     /// A gateway.
     pub(crate) fn of(name: &'static str, served: Served) -> Self {
-        Self { name, target: http(&served), served: Some(served), _behind: None }
+        Self::calling(name, served, Arc::new(balance))
+    }
+
+    /// A gateway that is called with these requests.
+    pub(crate) fn calling(name: &'static str, served: Served, requests: Requests) -> Self {
+        let target = Target::Http(served.address, requests);
+        Self { name, target, served: Some(served), settles: true, _behind: None }
     }
 
     /// Those who do less: the bare handler, and the direct client.
     pub(crate) fn lesser(place: &Place) -> Result<[Self; 2], Failed> {
-        let direct = Self { name: "direct", target: Target::Direct(place.balances()), served: None, _behind: None };
-        Ok([Self::of("bare", place.bare()?), direct])
+        let target = Target::Direct(place.balances());
+        let direct = Self { name: "direct", target, served: None, settles: false, _behind: None };
+        Ok([Self { settles: false, ..Self::of("bare", place.bare()?) }, direct])
     }
 
     /// nginx before an upstream.
     pub(crate) fn nginx(place: &Place) -> Result<Self, Failed> {
         let (nginx, upstream) = place.nginx()?;
-        Ok(Self { _behind: Some(upstream), ..Self::of("nginx", nginx) })
+        Ok(Self { settles: false, _behind: Some(upstream), ..Self::of("nginx", nginx) })
     }
 }
 
@@ -114,6 +119,20 @@ pub(crate) fn among(plan: Plan, contenders: &[Contender]) -> Result<Compared, Fa
     Ok(compared)
 }
 
+/// CPU microseconds a call at a constant rate.
+pub(crate) fn cost_at_rate(
+    contender: &Contender,
+    connections: usize,
+    rate: f64,
+    slice: Duration,
+) -> Result<f64, Failed> {
+    let run = || load::open(&contender.target, connections, rate, slice, Duration::from_secs(1));
+    watched(contender, run).map(|(_, cost)| cost)
+}
+
+/// A gateway's rows reach its store up to 200 ms later: the load that made them pays for them, and not the next one.
+const SETTLE: Duration = Duration::from_millis(300);
+
 /// Runs a load and says what it cost its contender: CPU microseconds a call.
 fn watched(contender: &Contender, run: impl FnOnce() -> Result<Outcome, Failed>) -> Result<(Outcome, f64), Failed> {
     let cpu = || contender.served.as_ref().map(|served| served.process.cpu()).unwrap_or_default();
@@ -121,6 +140,9 @@ fn watched(contender: &Contender, run: impl FnOnce() -> Result<Outcome, Failed>)
     let outcome = run()?;
     if outcome.good() < outcome.answered() {
         return Err(format!("{}: not every call was answered well: {:?}", contender.name, outcome.by_name).into());
+    }
+    if contender.settles {
+        std::thread::sleep(SETTLE);
     }
     let spent = cpu().saturating_sub(before);
     let each = spent.as_secs_f64() * 1e6 / to_f64(outcome.answered().max(1));

@@ -14,6 +14,7 @@ mod place;
 mod plot;
 mod process;
 mod report;
+mod rows;
 mod scenario;
 
 use std::net::SocketAddr;
@@ -54,6 +55,8 @@ enum Scenario {
     Overhead(scenario::overhead::Plan),
     /// Three times what the host can take.
     Overload(scenario::overload::Plan),
+    /// More rows, clients, layouts and connections.
+    Growth(scenario::growth::Plan),
     /// Durable mutations at rising concurrency.
     Transfers(scenario::transfers::Plan),
     /// Half the knee for a long time.
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Scenario::Flap(plan) => scenario::flap::run(&plan),
         Scenario::Overhead(plan) => scenario::overhead::run(&plan),
         Scenario::Overload(plan) => scenario::overload::run(&plan),
+        Scenario::Growth(plan) => scenario::growth::run(&plan),
         Scenario::Transfers(plan) => scenario::transfers::run(&plan),
         Scenario::Soak(plan) => scenario::soak::run(&plan),
         Scenario::Codec(plan) => scenario::codec::run(&plan),

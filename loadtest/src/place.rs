@@ -11,7 +11,7 @@ use crate::peers;
 use crate::process::Process;
 
 /// The gateway's profile; addresses and folders come by environment variable.
-const PROFILE: &str = include_str!("../loadtest.toml");
+pub(crate) const PROFILE: &str = include_str!("../loadtest.toml");
 
 /// A folder for a run, removed with it, and the simulator.
 pub(crate) struct Place {
@@ -106,9 +106,28 @@ impl Place {
         name: &'static str,
         settings: &[(&str, &str)],
     ) -> Result<Served, Failed> {
+        self.gateway_by((program, PROFILE), name, settings)
+    }
+
+    /// The same, of another profile.
+    pub(crate) fn gateway_from(
+        &self,
+        profile: &str,
+        name: &'static str,
+        settings: &[(&str, &str)],
+    ) -> Result<Served, Failed> {
+        self.gateway_by((&program("gwanmun")?, profile), name, settings)
+    }
+
+    fn gateway_by(
+        &self,
+        (program, profile): (&Path, &str),
+        name: &'static str,
+        settings: &[(&str, &str)],
+    ) -> Result<Served, Failed> {
         let (folder, address) = (self.folder.path(), free_address()?);
-        let file = folder.join("loadtest.toml");
-        std::fs::write(&file, PROFILE)?;
+        let file = folder.join(format!("{name}.toml"));
+        std::fs::write(&file, profile)?;
         let data = folder.join(format!("{name}-data"));
         let variable = |name: &str| format!("GWANMUN_{name}");
         let mut command = Command::new(program);
@@ -146,6 +165,16 @@ impl Place {
         let upstream = self.serve("upstream", command, behind)?;
         let nginx = self.serve("nginx", peers::nginx(address, behind, self.folder.path())?, address)?;
         Ok((nginx, upstream))
+    }
+
+    /// The file of a gateway's store.
+    pub(crate) fn store(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("{name}-data/ledger.sqlite"))
+    }
+
+    /// Removes what a gateway that does not run any more has left behind.
+    pub(crate) fn forget(&self, name: &str) -> Result<(), Failed> {
+        Ok(std::fs::remove_dir_all(self.folder.path().join(format!("{name}-data")))?)
     }
 
     /// Bytes in a gateway's journal.

@@ -6,6 +6,7 @@ pub(crate) mod curve;
 pub(crate) mod dead_host;
 pub(crate) mod flap;
 pub(crate) mod gate;
+pub(crate) mod growth;
 pub(crate) mod open;
 pub(crate) mod overhead;
 pub(crate) mod overload;

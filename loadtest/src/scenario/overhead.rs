@@ -47,7 +47,7 @@ const PARTS: [Part; 6] = [
 const EVERY_PART: &str = "auth,limit,metrics,journal";
 const BUDGET: [(&str, &str); 4] = [
     ("INSTITUTION__CORE_BANKING__BUDGET", "memory"),
-    ("INSTITUTION__CORE_BANKING__BUDGET_LIMIT", "1000000"),
+    ("INSTITUTION__CORE_BANKING__BUDGET_LIMIT", "100000"),
     ("INSTITUTION__CORE_BANKING__BUDGET_WINDOW", "200ms"),
     ("INSTITUTION__CORE_BANKING__BUDGET_RTT_MAX", "150ms"),
 ];
