@@ -71,10 +71,9 @@ impl Document {
     pub(super) fn read(file: &str, text: &str, environment: &[(String, String)]) -> Self {
         let mut document = Self::default();
         let (table, errors) = DeTable::parse_recoverable(text);
-        let place = |at: usize| {
-            let before = text.get(..at).unwrap_or(text);
-            format!("{file}:{}", before.matches('\n').count() + 1)
-        };
+        // Looked up once for each setting: counting lines each time, 20,000 keys took 45 seconds.
+        let line_ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+        let place = |at: usize| format!("{file}:{}", line_ends.partition_point(|end| *end < at) + 1);
         for error in errors {
             let message = error.message().to_owned();
             document.problem(place(error.span().map_or(0, |span| span.start)), message);

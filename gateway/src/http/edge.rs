@@ -2,6 +2,7 @@
 //! a time, or keeps a connection for ever, is closed in its limit; the server library alone would wait.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -56,8 +58,10 @@ impl<A: Fn(Request) -> F + Clone + Send + Sync + 'static, F: Future<Output = Res
     type Answering = F;
 }
 
-/// How often a connection's limit is looked at, so how late its end may come.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often the limit of a connection whose request is being handled, and which has none, is looked at.
+const LOOK_MAX: Duration = Duration::from_secs(60);
+/// How late a connection's end may come.
+const LOOK_MIN: Duration = Duration::from_millis(1);
 
 /// Accepts, and serves on the cores until `stop`, then lets requests under way end. `connections` tracks what is open.
 pub async fn serve<A: Answer>(
@@ -132,26 +136,22 @@ async fn serve_connection<A: Answer>(
     let mut connection = pin!(builder.serve_connection(io, service));
     let mut stopping = pin!(stop.cancelled());
     let mut asked_to_stop = false;
-    loop {
-        tokio::select! {
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    // Callers come and go; what they did to us is no error of ours.
-                    tracing::debug!(timeout = error.is_timeout(), closed = error.is_closed(), "connection ended");
-                }
-                return;
-            }
-            () = tokio::time::sleep(watch.next_look()) => {
-                if watch.is_over() {
-                    return;
-                }
-            }
-            () = stopping.as_mut(), if !asked_to_stop => {
-                asked_to_stop = true;
-                connection.as_mut().graceful_shutdown();
-            }
+    let mut look = pin!(tokio::time::sleep(watch.left()));
+    poll_fn(|context| {
+        if !asked_to_stop && stopping.as_mut().poll(context).is_ready() {
+            asked_to_stop = true;
+            connection.as_mut().graceful_shutdown();
         }
-    }
+        if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+            if let Err(error) = ended {
+                // Callers come and go; what they did to us is no error of ours.
+                tracing::debug!(timeout = error.is_timeout(), closed = error.is_closed(), "connection ended");
+            }
+            return Poll::Ready(());
+        }
+        watch.look(look.as_mut(), context)
+    })
+    .await;
 }
 
 /// When the current phase of a connection must be over.
@@ -210,13 +210,28 @@ impl Watch {
         self.awaiting_byte.store(true, Ordering::Relaxed);
     }
 
-    fn next_look(&self) -> Duration {
-        let left = self.until.load(Ordering::Relaxed).saturating_sub(self.elapsed());
-        Duration::from_millis(left.max(1)).min(LOOK)
+    /// How long the current phase may still last.
+    fn left(&self) -> Duration {
+        Duration::from_millis(self.until.load(Ordering::Relaxed).saturating_sub(self.elapsed()))
     }
 
-    fn is_over(&self) -> bool {
-        self.elapsed() >= self.until.load(Ordering::Relaxed)
+    /// Ready when the phase has lasted too long. The timer is put forward when a phase must end before it rings, and back only when it
+    /// has rung: a connection that is kept busy has nothing to do with it.
+    fn look(&self, mut timer: Pin<&mut Sleep>, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let now = self.clock.now();
+            let end = now + self.left().min(LOOK_MAX);
+            if end < timer.deadline() {
+                timer.as_mut().reset(end);
+            }
+            if timer.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            if self.left().is_zero() {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(end.max(now + LOOK_MIN));
+        }
     }
 }
 
