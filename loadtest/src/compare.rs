@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::Failed;
 use crate::client::balance;
 use crate::figures::Spread;
-use crate::load::{self, Outcome, Requests, Target, to_f64};
+use crate::load::{self, Connections, Outcome, Requests, Target, to_f64};
 use crate::place::{Place, Served};
 
 /// How long and how often.
@@ -72,6 +72,11 @@ impl Contender {
         Ok([Self { settles: false, ..Self::of("bare", place.bare()?) }, direct])
     }
 
+    /// So many connections to it.
+    pub(crate) fn connect(&self, count: usize) -> Result<Connections, Failed> {
+        Connections::to(&self.target, count)
+    }
+
     /// nginx before an upstream.
     pub(crate) fn nginx(place: &Place) -> Result<Self, Failed> {
         let (nginx, upstream) = place.nginx()?;
@@ -119,14 +124,14 @@ pub(crate) fn among(plan: Plan, contenders: &[Contender]) -> Result<Compared, Fa
     Ok(compared)
 }
 
-/// CPU microseconds a call at a constant rate.
+/// CPU microseconds a call at a constant rate, over connections that are there.
 pub(crate) fn cost_at_rate(
     contender: &Contender,
-    connections: usize,
+    connections: &mut Connections,
     rate: f64,
     slice: Duration,
 ) -> Result<f64, Failed> {
-    let run = || load::open(&contender.target, connections, rate, slice, Duration::from_secs(1));
+    let run = || load::open_over(&contender.target, connections, rate, slice, Duration::from_secs(1));
     watched(contender, run).map(|(_, cost)| cost)
 }
 

@@ -127,16 +127,20 @@ fn next_number() -> u64 {
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Connections that were made before anything is measured.
+pub(crate) struct Connections(Vec<Wire>);
+
+impl Connections {
+    pub(crate) fn to(target: &Target, count: usize) -> Result<Self, Failed> {
+        Ok(Self((0..count).map(|_| Wire::connect(target)).collect::<io::Result<_>>()?))
+    }
+}
+
 /// Runs one thread a connection, all at once, and tells each when that was: connecting is no part of it.
 fn on_each(
-    target: &Target,
-    connections: usize,
-    run: impl Fn(Wire, &mut Outcome, Instant) -> io::Result<()> + Sync,
+    wires: &mut Connections,
+    run: impl Fn(&mut Wire, &mut Outcome, Instant) -> io::Result<()> + Sync,
 ) -> Result<Outcome, Failed> {
-    let mut wires = Vec::new();
-    for _ in 0..connections {
-        wires.push(Wire::connect(target)?);
-    }
     let began = Instant::now();
     let mut all = Outcome::new()?;
     std::thread::scope(|scope| {
@@ -148,7 +152,7 @@ fn on_each(
                 Ok::<_, Failed>(outcome)
             })
         };
-        let threads: Vec<_> = wires.into_iter().map(start).collect();
+        let threads: Vec<_> = wires.0.iter_mut().map(start).collect();
         for thread in threads {
             all.add(thread.join().map_err(|_| "a thread of the generator panicked")??)?;
         }
@@ -160,7 +164,7 @@ fn on_each(
 
 /// Each of so many connections calls again as soon as it is answered.
 pub(crate) fn closed(target: &Target, connections: usize, time: Duration) -> Result<Outcome, Failed> {
-    on_each(target, connections, |mut wire, outcome, began| {
+    on_each(&mut Connections::to(target, connections)?, |wire, outcome, began| {
         let end = began + time;
         let mut now = Instant::now();
         while now < end {
@@ -182,7 +186,7 @@ pub(crate) fn open_told(
     time: Duration,
     tell: impl Fn(bool, u64) + Sync,
 ) -> Result<Outcome, Failed> {
-    arrive((target, connections), (rate, time), Duration::MAX, tell)
+    arrive((target, &mut Connections::to(target, connections)?), (rate, time), Duration::MAX, tell)
 }
 
 /// Requests leave at a constant rate, whatever the answers do, over so many connections. A connection that is still busy when a
@@ -194,17 +198,28 @@ pub(crate) fn open(
     time: Duration,
     patience: Duration,
 ) -> Result<Outcome, Failed> {
+    open_over(target, &mut Connections::to(target, connections)?, rate, time, patience)
+}
+
+/// The same over connections that are there.
+pub(crate) fn open_over(
+    target: &Target,
+    connections: &mut Connections,
+    rate: f64,
+    time: Duration,
+    patience: Duration,
+) -> Result<Outcome, Failed> {
     arrive((target, connections), (rate, time), patience, |_, _| {})
 }
 
 fn arrive(
-    (target, connections): (&Target, usize),
+    (target, connections): (&Target, &mut Connections),
     (rate, time): (f64, Duration),
     patience: Duration,
     tell: impl Fn(bool, u64) + Sync,
 ) -> Result<Outcome, Failed> {
     let (next, all) = (AtomicU64::new(0), (rate * time.as_secs_f64()).round());
-    on_each(target, connections, |mut wire, outcome, began| {
+    on_each(connections, |wire, outcome, began| {
         loop {
             let nth = to_f64(next.fetch_add(1, Ordering::Relaxed));
             if nth >= all {

@@ -48,19 +48,20 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
     let place = Place::new(&[])?;
     let mut measure = |what: String, little: (&Contender, usize), much: (&Contender, usize)| -> Result<(), Failed> {
         let (mut costs, slice) = ((Vec::new(), Vec::new()), Duration::from_millis(plan.slice_ms));
+        let mut connected = (little.0.connect(little.1)?, much.0.connect(much.1)?);
+        let mut with_little = || cost_at_rate(little.0, &mut connected.0, plan.rate, slice);
+        let mut with_much = || cost_at_rate(much.0, &mut connected.1, plan.rate, slice);
         // Once for nothing: pages and lines that the first calls need.
-        for (contender, connections) in [little, much] {
-            cost_at_rate(contender, connections, plan.rate, slice)?;
-        }
+        with_little()?;
+        with_much()?;
         for round in 0..plan.rounds {
-            let cost = |(contender, connections)| cost_at_rate(contender, connections, plan.rate, slice);
             // In turns, each first as often as the other.
             let (little, much) = if round % 2 == 0 {
-                let little = cost(little)?;
-                (little, cost(much)?)
+                let little = with_little()?;
+                (little, with_much()?)
             } else {
-                let much = cost(much)?;
-                (cost(little)?, much)
+                let much = with_much()?;
+                (with_little()?, much)
             };
             costs.0.push(little);
             costs.1.push(much);
