@@ -43,7 +43,8 @@ impl Store {
         let writer = pool(1).connect_with(options.clone()).await?;
         let migrations = migrations!("sqlite":
             1 "ledger" "0001_ledger.sql",
-            2 "claims, resolution, reconciliation" "0002_claims_resolution_reconciliation.sql");
+            2 "claims, resolution, reconciliation" "0002_claims_resolution_reconciliation.sql",
+            3 "account runs" "0003_account_runs.sql");
         Migrator::with_migrations(migrations).run(&writer).await?;
         let readers = pool(4).connect_with(options.read_only(true)).await?;
         Ok(Self::Sql(SqlStore::Sqlite { writer, readers }))

@@ -126,6 +126,42 @@ impl SqlStore {
         Ok(())
     }
 
+    /// The question for a page.
+    pub(in crate::ledger::store) fn look_for(&self, filter: &Filter, before: Option<i64>, limit: u32) -> Statement {
+        let mut query = self.filtered(select(), filter);
+        if let Some(before) = before {
+            query = query.push(" AND seq < ").bind(before);
+        }
+        query.push(" ORDER BY seq DESC LIMIT ").bind(limit)
+    }
+
+    fn filtered(&self, mut statement: Statement, filter: &Filter) -> Statement {
+        let equal = [
+            (" AND status = ", filter.status.map(Status::name)),
+            (" AND tx_code = ", filter.tx_code.as_deref()),
+            (" AND client = ", filter.client.as_deref()),
+            (" AND institution = ", filter.institution.as_deref()),
+            (" AND correlation_id = ", filter.correlation_id.as_deref()),
+        ];
+        for (column, value) in equal {
+            if let Some(value) = value {
+                statement = statement.push(column).bind(value);
+            }
+        }
+        if let Some(from) = filter.from {
+            statement = statement.push(" AND requested_at >= ").bind(from);
+        }
+        if let Some(to) = filter.to {
+            statement = statement.push(" AND requested_at < ").bind(to);
+        }
+        if let Some(hash) = &filter.account_hash {
+            let run = self.dialect().in_any_run;
+            statement = statement.push(" AND ((").push(run).push("account_hash = ").bind(hash).push(") OR (").push(run);
+            statement = statement.push("counter_account_hash = ").bind(hash).push("))");
+        }
+        if filter.unresolved { statement.push(" AND resolution IN ('PENDING', 'MANUAL')") } else { statement }
+    }
+
     fn row_insertion(&self, rows: &[New<'_>]) -> Statement {
         let masked = |account: &Option<codec::MaskedAccount>| account.as_ref().map(ToString::to_string);
         let write = |statement: Statement, (row, resolution, resolve_as): &New<'_>| {
@@ -179,17 +215,12 @@ impl SqlStore {
         before: Option<i64>,
         limit: u32,
     ) -> Result<Vec<StoredRow>, StoreError> {
-        let mut query = filtered(select(), filter);
-        if let Some(before) = before {
-            query = query.push(" AND seq < ").bind(before);
-        }
-        let query = query.push(" ORDER BY seq DESC LIMIT ").bind(limit);
-        let found = self.reading().await?.all(query).await?;
+        let found = self.reading().await?.all(self.look_for(filter, before, limit)).await?;
         found.into_iter().map(|mut cells| read(&mut cells)).collect()
     }
 
     pub(in crate::ledger::store) async fn summary(&self, filter: &Filter) -> Result<[u64; 3], StoreError> {
-        let query = filtered(Statement::new("SELECT status, COUNT(*) FROM ledger WHERE 1 = 1"), filter);
+        let query = self.filtered(Statement::new("SELECT status, COUNT(*) FROM ledger WHERE 1 = 1"), filter);
         let mut counts = [0; 3];
         for mut cells in self.reading().await?.all(query.push(" GROUP BY status")).await? {
             let (name, count) = (cells.text()?, cells.unsigned()?);
@@ -235,32 +266,6 @@ async fn park(session: &mut Session, row: &Row, reason: &'static str) -> Result<
 
 fn select() -> Statement {
     Statement::new("SELECT ").push(COLUMNS).push(" FROM ledger WHERE 1 = 1")
-}
-
-fn filtered(mut statement: Statement, filter: &Filter) -> Statement {
-    let equal = [
-        (" AND status = ", filter.status.map(Status::name)),
-        (" AND tx_code = ", filter.tx_code.as_deref()),
-        (" AND client = ", filter.client.as_deref()),
-        (" AND institution = ", filter.institution.as_deref()),
-        (" AND correlation_id = ", filter.correlation_id.as_deref()),
-    ];
-    for (column, value) in equal {
-        if let Some(value) = value {
-            statement = statement.push(column).bind(value);
-        }
-    }
-    if let Some(from) = filter.from {
-        statement = statement.push(" AND requested_at >= ").bind(from);
-    }
-    if let Some(to) = filter.to {
-        statement = statement.push(" AND requested_at < ").bind(to);
-    }
-    if let Some(hash) = &filter.account_hash {
-        statement = statement.push(" AND (account_hash = ").bind(hash).push(" OR counter_account_hash = ");
-        statement = statement.bind(hash).push(")");
-    }
-    if filter.unresolved { statement.push(" AND resolution IN ('PENDING', 'MANUAL')") } else { statement }
 }
 
 /// Reads [`COLUMNS`].

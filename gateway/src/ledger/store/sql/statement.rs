@@ -48,7 +48,7 @@ args! {
 /// A statement and its values.
 #[derive(Debug, Clone)]
 pub(in crate::ledger::store) struct Statement {
-    pub(super) text: String,
+    pub(in crate::ledger::store) text: String,
     args: Vec<Arg>,
     /// Whether the connection keeps it prepared for the next time.
     pub(super) keep: bool,
@@ -121,7 +121,7 @@ impl Statement {
 macro_rules! arguments {
     ($($name:ident -> $type:ty;)*) => {
         impl Statement {
-            $(pub(super) fn $name(&mut self) -> Result<$type, StoreError> {
+            $(pub(in crate::ledger::store) fn $name(&mut self) -> Result<$type, StoreError> {
                 let mut arguments = <$type>::default();
                 for arg in std::mem::take(&mut self.args) {
                     let added = match arg {

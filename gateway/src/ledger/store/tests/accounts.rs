@@ -1,0 +1,38 @@
+//! How SQLite finds an account: in every run of the index, and in nothing but the index.
+
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::*;
+
+#[tokio::test]
+async fn an_account_is_found_in_every_run_of_the_index_by_the_index_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::sqlite(&folder.path().join("ledger.sqlite")).await.unwrap();
+    let Store::Sql(sql @ SqlStore::Sqlite { writer, readers }) = &store else { unreachable!() };
+    // Serials 7 and 14 have it as the counter account too. Three runs, one of them empty.
+    for (segment, (serials, behind)) in (1..).zip([(0..20, 5 << 19), (20..40, 3 << 20), (40..60, 0)]) {
+        let rows: Vec<Row> = serials.map(|serial| row(serial, Status::Success)).collect();
+        store.ship(&outcomes(&rows), shipper(segment, 10)).await.unwrap();
+        sqlx::query("UPDATE sqlite_sequence SET seq = MAX(seq, ?) WHERE name = 'ledger'")
+            .bind(i64::from(behind))
+            .execute(writer)
+            .await
+            .unwrap();
+    }
+    let of = |hash: u8| Filter { account_hash: Some(vec![hash; 16]), ..Filter::default() };
+    for (hash, is_wanted) in [(2, (|serial| serial % 5 == 2) as fn(u64) -> bool), (9, |serial| serial % 7 == 0)] {
+        let page = store.page(&of(hash), None, 100).await.unwrap();
+        let wanted: Vec<_> = (0..60).rev().filter(|serial| is_wanted(*serial)).map(id).collect();
+        assert_eq!(page.iter().map(|stored| stored.row.facts.id).collect::<Vec<_>>(), wanted);
+    }
+    let mut statement = sql.look_for(&of(2), Some(9), 20);
+    let arguments = statement.for_sqlite().unwrap();
+    let plan = sqlx::query_with(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", statement.text)), arguments);
+    let plan: Vec<String> = plan.fetch_all(readers).await.unwrap().iter().map(|row| row.get(3)).collect();
+    for index in
+        ["ledger_account (<expr>=? AND account_hash=?", "ledger_counter_account (<expr>=? AND counter_account_hash=?"]
+    {
+        assert!(plan.iter().any(|step| step.contains(index)), "{index} in {plan:#?}");
+    }
+    assert!(!plan.iter().any(|step| step.starts_with("SCAN ledger")), "{plan:#?}");
+}
