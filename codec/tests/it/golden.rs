@@ -1,7 +1,7 @@
 //! Golden bytes from another encoder: the gateway and the simulator share this codec, so a fault that both make alike
 //! would cancel out between them. Here it does not.
 
-use codec::{Accepts, Charset, Record, View, decode, encode};
+use codec::{Accepts, Charset, Record, Rule, View, decode, encode};
 use serde_json::Value as Json;
 
 use crate::layout;
@@ -62,6 +62,20 @@ fn all_syllables_are_as_the_table_says() {
         strict += usize::from(in_ks);
     }
     assert_eq!((all, strict), (11_172, 2_350));
+}
+
+#[test]
+fn a_message_that_does_not_carry_its_layouts_constant_is_another_message() {
+    let layout = layout("balance-reply", "euc-kr");
+    let mut bytes = b"021011012345678901IN010000000058532770000".to_vec();
+    bytes.resize(61, b' ');
+    assert!(decode(&layout, &bytes).is_ok());
+    for at in 0..4 {
+        let mut other = bytes.clone();
+        other[at] ^= 1;
+        let error = decode(&layout, &other).unwrap_err();
+        assert_eq!((&*error.field, error.rule), ("messageType", Rule::NotTheConstant));
+    }
 }
 
 #[test]
