@@ -55,19 +55,27 @@ impl Charset {
         let (result, _read, written) = EUC_KR.new_encoder().encode_from_utf8_without_replacement(text, place, true);
         match result {
             EncoderResult::InputEmpty if self.allows(place.get(..written).unwrap_or_default()) => Ok(written),
-            EncoderResult::OutputFull if self.can_write(text) => Err(Rule::TooLong),
-            _ if text.chars().any(char::is_control) => Err(Rule::ControlCharacter),
-            _ => Err(Rule::Unmappable),
+            // The encoder wants room for a pair also when a single byte is to come.
+            EncoderResult::OutputFull => self.encode_apart(text, place),
+            _ => Err(Self::unmappable(text)),
         }
     }
 
-    /// Whether the charset has every letter, if there were room.
-    fn can_write(self, text: &str) -> bool {
+    fn unmappable(text: &str) -> Rule {
+        if text.chars().any(char::is_control) { Rule::ControlCharacter } else { Rule::Unmappable }
+    }
+
+    /// Encodes with all the room that there may be need for, and takes what fits.
+    fn encode_apart(self, text: &str, place: &mut [u8]) -> Result<usize, Rule> {
         let mut encoder = EUC_KR.new_encoder();
-        let Some(room) = encoder.max_buffer_length_from_utf8_without_replacement(text.len()) else { return false };
+        let room = encoder.max_buffer_length_from_utf8_without_replacement(text.len()).ok_or(Rule::TooLong)?;
         let mut out = Vec::with_capacity(room);
         let (result, _read) = encoder.encode_from_utf8_to_vec_without_replacement(text, &mut out, true);
-        result == EncoderResult::InputEmpty && self.allows(&out)
+        if result != EncoderResult::InputEmpty || !self.allows(&out) {
+            return Err(Self::unmappable(text));
+        }
+        place.get_mut(..out.len()).ok_or(Rule::TooLong)?.copy_from_slice(&out);
+        Ok(out.len())
     }
 
     /// Decodes the bytes of one field, whose padding is already off.
@@ -162,6 +170,17 @@ mod tests {
             }
         }
         assert_eq!(encode(Charset::EucKr, "\u{FFE6}").as_deref(), Ok(&[0xA3, 0xDC][..]));
+    }
+
+    #[test]
+    fn a_text_that_ends_with_its_place_is_written_whatever_its_last_letter_is() {
+        for text in ["가", "가9", "9가", "입99", "가 나", "급여이체 A", "가나다라마바사아자차카타파하9"]
+        {
+            for charset in [Charset::EucKr, Charset::Cp949] {
+                let bytes = encode(charset, text).unwrap();
+                assert_eq!(charset.decode(&bytes).as_deref(), Ok(text));
+            }
+        }
     }
 
     #[test]

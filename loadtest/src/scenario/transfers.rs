@@ -21,15 +21,24 @@ pub(crate) struct Plan {
     /// Rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// A database of PostgreSQL to keep the ledger in, as a URL; without it SQLite keeps it.
+    #[arg(long)]
+    postgres: Option<String>,
 }
 
 pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
     let place = Place::new(&[])?;
-    let gateway = place.gateway("gateway", &[])?;
+    let postgres = plan.postgres.as_deref().map(|url| [("LEDGER__STORE", "postgres"), ("LEDGER__POSTGRES_URL", url)]);
+    let gateway = place.gateway("gateway", postgres.as_ref().map_or(&[][..], |settings| settings))?;
+    let (name, title) = if postgres.is_some() {
+        ("transfers-postgres", "Transfers on PostgreSQL, both syncs waited for")
+    } else {
+        ("transfers", "Transfers on SQLite, both syncs waited for")
+    };
     let inquiries = Target::Http(gateway.address, Arc::new(balance));
     let transfers = Target::Http(gateway.address, Arc::new(transfer));
     let columns = ["concurrent", "transfers/s", "p50 ms", "p99 ms", "inquiries/s", "transfers ÷ inquiries"];
-    let mut report = Report::new("transfers", "Transfers on SQLite, both syncs waited for", &columns);
+    let mut report = Report::new(name, title, &columns);
     let slice = Duration::from_millis(plan.slice_ms);
     let mut line = Vec::new();
     for concurrent in [1_u32, 4, 16, 64, 256] {
