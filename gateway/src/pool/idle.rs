@@ -143,7 +143,7 @@ mod interleavings {
             let idle = Arc::new(IdleLines::new(LONG));
             assert!(idle.put(line(idle.epoch(), now), now));
             let other = Arc::clone(&idle);
-            let taking = loom::thread::spawn(move || other.take(now).line.is_some());
+            let taking = loom::thread::spawn(move || other.take(now, None).line.is_some());
             let here = idle.take(now, None).line.is_some();
             assert!(here != taking.join().unwrap(), "exactly one");
         });
