@@ -136,7 +136,10 @@ impl Field {
                 if text.ends_with(' ') {
                     return Err(Rule::TrailingSpace);
                 }
-                charset.encode_to(text, place).map(drop)
+                let written = charset.encode_to(text, place)?;
+                // The encoder may leave anything behind what it wrote.
+                place.get_mut(written..).unwrap_or_default().fill(b' ');
+                Ok(())
             }
             (FieldType::Digits, Value::Text(text)) => {
                 if text.is_empty() {

@@ -83,6 +83,9 @@ pub enum Stopped {
     /// The system gives no threads to serve on.
     #[error("no threads to serve on: {0}")]
     NoCores(io::Error),
+    /// A core's thread ended by itself.
+    #[error("a thread that serves has ended")]
+    LostCore,
     /// Nothing can be recorded any more.
     #[error("the journal cannot be written any more; what is not recorded will be UNKNOWN after the next start")]
     JournalFailed,

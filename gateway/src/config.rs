@@ -150,7 +150,10 @@ impl Config {
     #[must_use]
     pub fn descriptors_max(&self) -> u64 {
         let hosts: usize = self.institutions.values().map(|institution| institution.pool.connections_max).sum();
-        u64::try_from(self.edge.connections_max.saturating_add(hosts)).unwrap_or(u64::MAX).saturating_add(128)
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Each core's runtime has some of its own.
+        let anyway = 128 + 4 * cores;
+        u64::try_from(self.edge.connections_max.saturating_add(hosts).saturating_add(anyway)).unwrap_or(u64::MAX)
     }
 
     /// Whose mutations are listed by whom.

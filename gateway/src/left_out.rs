@@ -18,6 +18,13 @@ pub(crate) enum Part {
     Store,
 }
 
+/// Says so when this build can leave parts out.
+pub(crate) fn warn() {
+    if cfg!(feature = "overhead") {
+        tracing::warn!("this build can leave parts out, authentication too: it is for measuring and must serve nobody");
+    }
+}
+
 #[cfg(not(feature = "overhead"))]
 pub(crate) const fn is_left_out(_part: Part) -> bool {
     false

@@ -106,8 +106,14 @@ fn only_one_place_reads_upstream_sockets_the_clock_the_environment_and_the_chars
 
 #[test]
 fn no_part_can_be_left_out_of_a_build_that_serves_somebody() {
-    let manifest = std::fs::read_to_string(root().join("gateway/Cargo.toml")).unwrap();
-    assert!(!manifest.contains("default ="), "the feature `overhead` must be asked for");
+    for folder in ["", "codec", "gateway", "gateway/fuzz", "loadtest", "mock-core-banking"] {
+        let manifest: toml::Table =
+            std::fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap().parse().unwrap();
+        let features = manifest.get("features").and_then(toml::Value::as_table);
+        assert!(features.is_none_or(|features| !features.contains_key("default")), "{folder}: features are asked for");
+        let asks = manifest.to_string().contains("overhead");
+        assert_eq!(asks, folder == "gateway", "{folder}: only the load test asks for `overhead`, by its command line");
+    }
     let mut users = Vec::new();
     for (path, text) in all_rust_files() {
         if text.contains("feature = \"overhead\"") && !path.ends_with("tidy.rs") {

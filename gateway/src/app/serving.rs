@@ -11,6 +11,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use super::{App, Stopped};
 use crate::http::cores::Cores;
 use crate::http::edge;
+use crate::left_out;
 use crate::resilience::Institution;
 use crate::telemetry::Telemetry;
 
@@ -34,9 +35,10 @@ impl App {
     /// # Errors
     /// [`Stopped`]: the process must stop.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) -> Result<(), Stopped> {
+        left_out::warn();
         let (closing, connections) = (CancellationToken::new(), TaskTracker::new());
-        let background = self.start_background(&closing);
         let cores = Arc::new(Cores::start().map_err(Stopped::NoCores)?);
+        let background = self.start_background(&closing);
         let limits = (self.config.edge, self.clock.clone());
         let open = (Arc::clone(&cores), connections.clone());
         let entrance = Arc::new(self.entrance());
@@ -53,13 +55,18 @@ impl App {
             // Those under way can't record their end any more; they shall still be answered.
             () = failed.cancelled() => Duration::from_secs(1),
             () = fenced.cancelled() => self.config.drain,
+            () = cores.lost().cancelled() => self.config.drain,
         };
+        let lost_core = cores.lost().is_cancelled();
         self.drain(time, closing, connections, background).await;
         drop((serving, cores));
         if failed.is_cancelled() {
             return Err(Stopped::JournalFailed);
         }
-        if fenced.is_cancelled() { Err(Stopped::Fenced) } else { Ok(()) }
+        if fenced.is_cancelled() {
+            return Err(Stopped::Fenced);
+        }
+        if lost_core { Err(Stopped::LostCore) } else { Ok(()) }
     }
 
     /// Four fifths of the drain time belong to transactions under way; in the rest what is left is ended by its guards,

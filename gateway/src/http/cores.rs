@@ -13,6 +13,8 @@ use tokio_util::task::TaskTracker;
 #[derive(Debug)]
 pub struct Cores {
     cores: Vec<Core>,
+    /// Cancelled when a core's thread has ended, whatever ended it.
+    lost: CancellationToken,
     _stop: DropGuard,
 }
 
@@ -38,10 +40,19 @@ impl Cores {
     /// # Errors
     /// Those of the system, when it gives no thread or no descriptor.
     pub fn start() -> io::Result<Self> {
-        let stop = CancellationToken::new();
+        let (stop, lost) = (CancellationToken::new(), CancellationToken::new());
+        // From here on those that were started stop again when a later one can't be.
+        let guard = stop.clone().drop_guard();
         let count = std::thread::available_parallelism().map_or(1, usize::from);
-        let cores = (0..count).map(|number| Core::start(number, stop.clone())).collect::<io::Result<_>>()?;
-        Ok(Self { cores, _stop: stop.drop_guard() })
+        let start = |number| Core::start(number, stop.clone(), lost.clone());
+        let cores = (0..count).map(start).collect::<io::Result<_>>()?;
+        Ok(Self { cores, lost, _stop: guard })
+    }
+
+    /// Cancelled when a core is lost: its connections are gone, and new ones would be given to it for ever. Stop the process.
+    #[must_use]
+    pub fn lost(&self) -> &CancellationToken {
+        &self.lost
     }
 
     /// Runs a connection's task on the core that has the fewest.
@@ -59,11 +70,37 @@ impl Cores {
 }
 
 impl Core {
-    fn start(number: usize, stop: CancellationToken) -> io::Result<Self> {
+    fn start(number: usize, stop: CancellationToken, lost: CancellationToken) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        let run = move || runtime.block_on(stop.cancelled());
+        let run = move || {
+            let _lost = lost.drop_guard();
+            runtime.block_on(stop.cancelled());
+        };
         std::thread::Builder::new().name(format!("core-{number}")).spawn(run)?;
         Ok(Self { runtime: handle, held: Arc::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_go_to_the_core_that_has_the_fewest_and_a_core_that_ends_is_told() {
+        let (cores, tasks, until) = (Cores::start().unwrap(), TaskTracker::new(), CancellationToken::new());
+        let count = cores.cores.len();
+        for _ in 0..3 * count {
+            cores.spawn(&tasks, until.clone().cancelled_owned());
+        }
+        assert!(cores.cores.iter().all(|core| core.held.load(Ordering::Relaxed) == 3));
+        until.cancel();
+        tasks.close();
+        tasks.wait().await;
+        assert!(cores.cores.iter().all(|core| core.held.load(Ordering::Relaxed) == 0));
+        assert!(!cores.lost().is_cancelled());
+        let (lost, stop) = (cores.lost().clone(), cores._stop);
+        stop.disarm().cancel();
+        lost.cancelled().await;
     }
 }

@@ -146,6 +146,9 @@ impl Entry {
         if kind == Kind::Mutation {
             self.ledger.claims.ended(self.id);
             self.ledger.ended_mutation.notify_one();
+            if end.status == Status::Unknown {
+                self.ledger.hurry.notify_one();
+            }
         }
         Ok(Some((kind, position)))
     }

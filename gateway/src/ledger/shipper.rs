@@ -10,7 +10,7 @@ use super::{Ledger, Outcome, StoreError};
 use crate::left_out::{Part, is_left_out};
 
 /// How long rows of inquiries gather before they are carried on: an index page that many rows touch is written once for all of
-/// them. Whoever looks for a row, and every doubt, calls for them at once.
+/// them. Whoever looks for a row, and every mutation in doubt, calls for them at once.
 const LINGER: Duration = Duration::from_millis(200);
 /// The same, when there is a mutation among them: other gateways know of its end when its row is in the store. Claims wait behind
 /// each shipment, so they are not made for one row each.

@@ -1,4 +1,4 @@
-//! The connections that nobody has at the moment. The last one back goes out first; what is too old, from before a flush, or not
+//! The connections that nobody has at the moment. The last one back goes out first, of those of the caller's own core if there is one; what is too old, from before a flush, or not
 //! silent is closed and never lent. Synchronous and told what time it is.
 
 use std::sync::PoisonError;
@@ -56,9 +56,8 @@ impl IdleLines {
         now >= idle.since + self.ttl || now >= idle.line.retire_at || idle.line.epoch != self.epoch()
     }
 
-    /// The last line that is young enough and silent. A silent one has neither ended nor anything to say: a byte on an idle line
-    /// is somebody's late reply and never ours.
-    /// Of those the last one that lives `here`, if one does.
+    /// The last line that is young enough and silent, of those that live `here` if one does. A silent one has neither ended nor
+    /// anything to say: a byte on an idle line is somebody's late reply and never ours.
     pub(super) fn take(&self, now: Instant, here: Option<runtime::Id>) -> Taken {
         let mut taken = Taken { line: None, expired: 0, ended: 0 };
         let pop = || {

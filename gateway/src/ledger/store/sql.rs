@@ -51,6 +51,8 @@ struct Dialect {
     insert: &'static str,
     /// What a search for an account begins with, so that it finds its way through the runs of the index (migration 0003 of SQLite).
     in_any_run: &'static str,
+    /// Before a column whose indexes shall not be used.
+    no_index: &'static str,
     /// The store's own clock, in microseconds since 1970.
     now: &'static str,
     /// What a `SELECT` ends with to keep the rows for an update in this transaction. SQLite has one writer anyway.
@@ -67,6 +69,7 @@ const SQLITE: Dialect = Dialect {
     insert: "INSERT OR FAIL",
     in_any_run: "seq >> 20 IN (WITH RECURSIVE run (n) AS (SELECT COALESCE(MAX(seq), 0) >> 20 FROM ledger \
                  UNION ALL SELECT n - 1 FROM run WHERE n > 0) SELECT n FROM run) AND ",
+    no_index: "+",
     now: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
     for_update: "",
     for_update_skipping: "",
@@ -78,6 +81,7 @@ const POSTGRES: Dialect = Dialect {
     begin: "BEGIN",
     insert: "INSERT",
     in_any_run: "",
+    no_index: "",
     now: "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
     for_update: " FOR UPDATE",
     for_update_skipping: " FOR UPDATE SKIP LOCKED",

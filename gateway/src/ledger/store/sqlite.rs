@@ -35,17 +35,20 @@ impl Store {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(Duration::from_secs(5))
-            .pragma("temp_store", "MEMORY")
-            .pragma("cache_size", "-32768")
-            .pragma("wal_autocheckpoint", "8192")
             .disable_statement_logging();
-        let pool = |most| SqlitePoolOptions::new().max_connections(most).acquire_timeout(Duration::from_secs(5));
-        let writer = pool(1).connect_with(options.clone()).await?;
         let migrations = migrations!("sqlite":
             1 "ledger" "0001_ledger.sql",
             2 "claims, resolution, reconciliation" "0002_claims_resolution_reconciliation.sql",
             3 "account runs" "0003_account_runs.sql");
-        Migrator::with_migrations(migrations).run(&writer).await?;
+        let pool = |most| SqlitePoolOptions::new().max_connections(most).acquire_timeout(Duration::from_secs(5));
+        let migrating = pool(1).connect_with(options.clone()).await?;
+        Migrator::with_migrations(migrations).run(&migrating).await?;
+        migrating.close().await;
+        // A page cache that holds what a shipment touches, and fewer checkpoints: each writes a page once, however often it changed. For
+        // the writer alone: what readers sort may be large, and an index that is made is sorted too.
+        let writing = [("temp_store", "MEMORY"), ("cache_size", "-32768"), ("wal_autocheckpoint", "8192")];
+        let writing = writing.into_iter().fold(options.clone(), |options, (name, value)| options.pragma(name, value));
+        let writer = pool(1).connect_with(writing).await?;
         let readers = pool(4).connect_with(options.read_only(true)).await?;
         Ok(Self::Sql(SqlStore::Sqlite { writer, readers }))
     }

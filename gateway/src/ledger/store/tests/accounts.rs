@@ -25,14 +25,23 @@ async fn an_account_is_found_in_every_run_of_the_index_by_the_index_alone() {
         let wanted: Vec<_> = (0..60).rev().filter(|serial| is_wanted(*serial)).map(id).collect();
         assert_eq!(page.iter().map(|stored| stored.row.facts.id).collect::<Vec<_>>(), wanted);
     }
-    let mut statement = sql.look_for(&of(2), Some(9), 20);
-    let arguments = statement.for_sqlite().unwrap();
-    let plan = sqlx::query_with(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", statement.text)), arguments);
-    let plan: Vec<String> = plan.fetch_all(readers).await.unwrap().iter().map(|row| row.get(3)).collect();
-    for index in
-        ["ledger_account (<expr>=? AND account_hash=?", "ledger_counter_account (<expr>=? AND counter_account_hash=?"]
-    {
-        assert!(plan.iter().any(|step| step.contains(index)), "{index} in {plan:#?}");
+    let of_client = Filter { client: Some("a".to_owned()), status: Some(Status::Unknown), ..of(2) };
+    let questions = [
+        sql.look_for(&of(2), None, 20),
+        sql.look_for(&of(2), Some(9), 20),
+        sql.look_for(&of_client, None, 20),
+        sql.count(&of(2)),
+    ];
+    for mut question in questions {
+        let arguments = question.for_sqlite().unwrap();
+        let plan = sqlx::query_with(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", question.text)), arguments);
+        let plan: Vec<String> = plan.fetch_all(readers).await.unwrap().iter().map(|row| row.get(3)).collect();
+        for index in [
+            "ledger_account (<expr>=? AND account_hash=?",
+            "ledger_counter_account (<expr>=? AND counter_account_hash=?",
+        ] {
+            assert!(plan.iter().any(|step| step.contains(index)), "{index} in {plan:#?}");
+        }
+        assert!(!plan.iter().any(|step| step.starts_with("SCAN ledger")), "{plan:#?}");
     }
-    assert!(!plan.iter().any(|step| step.starts_with("SCAN ledger")), "{plan:#?}");
 }
