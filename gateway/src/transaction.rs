@@ -180,7 +180,7 @@ impl Transactions {
     }
 }
 
-/// What a transaction's task runs on.
+/// What a transaction runs on.
 struct RunsOn {
     ledger: Arc<Ledger>,
     cache: Arc<ReplyCache>,

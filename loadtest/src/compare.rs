@@ -136,7 +136,7 @@ pub(crate) fn cost_at_rate(
 }
 
 /// A gateway's rows reach its store up to 200 ms later: the load that made them pays for them, and not the next one.
-const SETTLE: Duration = Duration::from_millis(300);
+pub(crate) const SETTLE: Duration = Duration::from_millis(300);
 
 /// Runs a load and says what it cost its contender: CPU microseconds a call.
 fn watched(contender: &Contender, run: impl FnOnce() -> Result<Outcome, Failed>) -> Result<(Outcome, f64), Failed> {

@@ -15,7 +15,7 @@ use crate::routes::Kind;
 /// What recording the outcome may take beyond the deadline: a timeout itself is only known when it has passed.
 const SYNC_GRACE: Duration = Duration::from_millis(40);
 
-/// How far a transaction has got, as it can be seen from outside its task, even after that has panicked.
+/// How far a transaction has got, as it can be seen from outside, even after it has panicked.
 #[derive(Debug, Clone, Default)]
 pub struct Witness {
     accepted: Arc<AtomicBool>,
