@@ -25,6 +25,30 @@ pub(crate) struct Plan {
     pub(crate) rate: Option<f64>,
 }
 
+/// The same, as the command line has it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pace {
+    /// Rounds, in each of which everybody is measured once, in another order.
+    #[arg(long, default_value_t = 12)]
+    rounds: usize,
+    /// Milliseconds of one measurement.
+    #[arg(long, default_value_t = 700)]
+    slice_ms: u64,
+    /// Connections at saturation.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// Calls a second of the constant rate.
+    #[arg(long, default_value_t = 4_000.0)]
+    rate: f64,
+}
+
+impl Pace {
+    pub(crate) fn plan(&self) -> Plan {
+        let Self { rounds, slice_ms, connections, rate } = *self;
+        Plan { rounds, slice: Duration::from_millis(slice_ms), connections, rate: Some(rate) }
+    }
+}
+
 /// Somebody who is measured.
 pub(crate) struct Contender {
     name: &'static str,

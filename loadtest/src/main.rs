@@ -52,7 +52,7 @@ enum Scenario {
     /// A host that dies and comes back under load.
     Flap(scenario::flap::Plan),
     /// What each part costs, by leaving it out.
-    Overhead(scenario::overhead::Plan),
+    Overhead(compare::Pace),
     /// Three times what the host can take.
     Overload(scenario::overload::Plan),
     /// More rows, clients, layouts and connections.
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
         Scenario::Curve(plan) => scenario::curve::run(&plan),
         Scenario::DeadHost(plan) => scenario::dead_host::run(&plan),
         Scenario::Flap(plan) => scenario::flap::run(&plan),
-        Scenario::Overhead(plan) => scenario::overhead::run(&plan),
+        Scenario::Overhead(pace) => scenario::overhead::run(&pace),
         Scenario::Overload(plan) => scenario::overload::run(&plan),
         Scenario::Growth(plan) => scenario::growth::run(&plan),
         Scenario::Transfers(plan) => scenario::transfers::run(&plan),

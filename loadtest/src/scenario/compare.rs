@@ -2,37 +2,23 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use crate::Failed;
-use crate::compare::{self, Compared, Series, added, ratio};
+use crate::compare::{self, Compared, Pace, Series, added, ratio};
 use crate::figures::Spread;
 
 /// How to compare.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Plan {
-    /// Rounds, in each of which everybody is measured once, in another order.
-    #[arg(long, default_value_t = 20)]
-    rounds: usize,
-    /// Milliseconds of one measurement.
-    #[arg(long, default_value_t = 700)]
-    slice_ms: u64,
-    /// Connections at saturation.
-    #[arg(long, default_value_t = 16)]
-    connections: usize,
-    /// Calls a second of the constant rate.
-    #[arg(long, default_value_t = 4_000.0)]
-    rate: f64,
+    #[command(flatten)]
+    pace: Pace,
     /// Another build of the gateway, to be measured in the same rounds.
     #[arg(long)]
     before: Option<PathBuf>,
 }
 
 pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
-    let before = plan.before.as_deref();
-    let slice = Duration::from_millis(plan.slice_ms);
-    let plan = compare::Plan { rounds: plan.rounds, slice, connections: plan.connections, rate: Some(plan.rate) };
-    let compared = compare::run(plan, &[], before)?;
+    let compared = compare::run(plan.pace.plan(), &[], plan.before.as_deref())?;
     print!("{}", table(&compared));
     Ok(ExitCode::SUCCESS)
 }

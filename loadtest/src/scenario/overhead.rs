@@ -3,30 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
 
 use crate::Failed;
-use crate::compare::{self, Compared, Contender, Plan as Rounds, Series};
+use crate::compare::{self, Compared, Contender, Pace, Series};
 use crate::figures::Spread;
 use crate::place::Place;
 use crate::report::Report;
-
-/// How long and how often.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Plan {
-    /// Rounds.
-    #[arg(long, default_value_t = 10)]
-    rounds: usize,
-    /// Milliseconds of one measurement.
-    #[arg(long, default_value_t = 700)]
-    slice_ms: u64,
-    /// Connections at saturation.
-    #[arg(long, default_value_t = 16)]
-    connections: usize,
-    /// Calls a second of the constant rate.
-    #[arg(long, default_value_t = 4_000.0)]
-    rate: f64,
-}
 
 /// A part, the gateway without it, and the gateway with it. What lies behind a part goes with it, so the ledger's three are taken off
 /// one after the other.
@@ -62,7 +44,7 @@ fn build() -> Result<PathBuf, Failed> {
     if built.success() { Ok(target.join("release/gwanmun")) } else { Err("the gateway does not build".into()) }
 }
 
-pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
+pub(crate) fn run(pace: &Pace) -> Result<ExitCode, Failed> {
     let program = build()?;
     let place = Place::new(&[])?;
     let mut contenders = Vec::from(Contender::lesser(&place)?);
@@ -71,9 +53,7 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
         contenders.push(Contender::of(name, place.gateway_of(&program, name, &left_out)?));
     }
     contenders.push(Contender::of("budget", place.gateway_of(&program, "budget", &BUDGET)?));
-    let slice = Duration::from_millis(plan.slice_ms);
-    let rounds = Rounds { rounds: plan.rounds, slice, connections: plan.connections, rate: Some(plan.rate) };
-    let compared = compare::among(rounds, &contenders)?;
+    let compared = compare::among(pace.plan(), &contenders)?;
     prices(&compared).write()?;
     Ok(ExitCode::SUCCESS)
 }
