@@ -268,22 +268,28 @@ impl Ledger {
         Ok(self.store.abandoned(of, limit).await?.into_iter().map(StoredRow::abandoned).collect())
     }
 
-    /// A page of rows, newest first. Waits a moment for what was answered before the call.
+    /// A page of rows, newest first. Waits half a second for what was answered before the call, and says whether all of
+    /// that was there to be read.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn page(&self, filter: &Filter, before: Option<i64>, limit: u32) -> Result<Vec<StoredRow>, StoreError> {
-        self.catch_up(Duration::from_millis(500)).await;
-        self.store.page(filter, before, limit).await
+    pub async fn page(
+        &self,
+        filter: &Filter,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<(Vec<StoredRow>, bool), StoreError> {
+        let complete = self.catch_up(Duration::from_millis(500)).await;
+        Ok((self.store.page(filter, before, limit).await?, complete))
     }
 
-    /// Rows by status, in the order of [`Status::ALL`]. Waits as [`Ledger::page`] does.
+    /// Rows by status, in the order of [`Status::ALL`]. Waits, and says whether they are all, as [`Ledger::page`] does.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn summary(&self, filter: &Filter) -> Result<[u64; 3], StoreError> {
-        self.catch_up(Duration::from_millis(500)).await;
-        self.store.summary(filter).await
+    pub async fn summary(&self, filter: &Filter) -> Result<([u64; 3], bool), StoreError> {
+        let complete = self.catch_up(Duration::from_millis(500)).await;
+        Ok((self.store.summary(filter).await?, complete))
     }
 
     /// Waits until what was written so far is in the store, `limit` at most. Says whether it is.

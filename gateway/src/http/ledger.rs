@@ -219,7 +219,7 @@ async fn listing(auditing: &Auditing, head: &Parts, narrow: impl FnOnce(&mut Fil
     if caller.role == Role::Client {
         let own = caller.name.to_string();
         if listing.filter.client.as_ref().is_some_and(|other| *other != own) {
-            return Ok(reply::json(StatusCode::OK, &json!({"items": [], "nextCursor": null})));
+            return Ok(reply::json(StatusCode::OK, &json!({"items": [], "nextCursor": null, "complete": true})));
         }
         listing.filter.client = Some(own);
     }
@@ -228,7 +228,7 @@ async fn listing(auditing: &Auditing, head: &Parts, narrow: impl FnOnce(&mut Fil
 
 async fn page(auditing: &Auditing, listing: &Listing, role: Role) -> Result<Response, Failure> {
     // One more than asked for tells whether there is a next page.
-    let mut rows = auditing.ledger.page(&listing.filter, listing.before, listing.limit + 1).await?;
+    let (mut rows, complete) = auditing.ledger.page(&listing.filter, listing.before, listing.limit + 1).await?;
     let limit = usize::try_from(listing.limit).unwrap_or(usize::MAX);
     let more = rows.len() > limit;
     rows.truncate(limit);
@@ -239,7 +239,7 @@ async fn page(auditing: &Auditing, listing: &Listing, role: Role) -> Result<Resp
         abandoned = auditing.ledger.abandoned(listing.filter.client.as_deref(), LIMIT_MAX).await?;
     }
     let items: Vec<_> = abandoned.iter().chain(&rows).map(|stored| item(stored, false, role)).collect();
-    Ok(reply::json(StatusCode::OK, &json!({"items": items, "nextCursor": next_cursor})))
+    Ok(reply::json(StatusCode::OK, &json!({"items": items, "nextCursor": next_cursor, "complete": complete})))
 }
 
 fn base36(number: i64) -> String {
@@ -262,8 +262,8 @@ async fn summary(State(auditing): State<Auditing>, request: Request) -> Response
         Ok::<_, Failure>(auditing.ledger.summary(&asked.understand()?.filter).await?)
     };
     match counted.await {
-        Ok([success, failed, unknown]) => {
-            let body = json!({"SUCCESS": success, "FAILED": failed, "UNKNOWN": unknown});
+        Ok(([success, failed, unknown], complete)) => {
+            let body = json!({"SUCCESS": success, "FAILED": failed, "UNKNOWN": unknown, "complete": complete});
             reply::json(StatusCode::OK, &body)
         }
         Err(failure) => reply::failed(&head, failure),

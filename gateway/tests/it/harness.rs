@@ -130,12 +130,23 @@ impl TestGateway {
         answer.json()
     }
 
+    /// A listing or the summary, asked for until it has all that was answered before.
+    pub(crate) async fn complete(&self, path: &str, key: &str) -> Value {
+        for _ in 0..60 {
+            let page = self.get(path, key).await;
+            if page["complete"] == true {
+                return page;
+            }
+        }
+        panic!("{path} is not complete after half a minute");
+    }
+
     /// All rows, newest first.
     pub(crate) async fn rows(&self) -> Vec<Value> {
         let mut rows = Vec::new();
         let mut cursor = String::new();
         loop {
-            let page = self.get(&format!("/api/ledger?limit=200{cursor}"), AUDITOR).await;
+            let page = self.complete(&format!("/api/ledger?limit=200{cursor}"), AUDITOR).await;
             rows.extend(page["items"].as_array().unwrap().iter().cloned());
             match page["nextCursor"].as_str() {
                 Some(next) => cursor = format!("&cursor={next}"),

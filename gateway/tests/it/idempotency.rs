@@ -17,7 +17,7 @@ const MUTATION: Kind = Kind::Mutation;
 async fn shipped(gateway: &TestGateway, id: &str) {
     // A listing waits for what was answered before it.
     eventually("the row is in the store", async || {
-        let rows = gateway.get("/api/ledger?limit=200", AUDITOR).await;
+        let rows = gateway.complete("/api/ledger?limit=200", AUDITOR).await;
         rows["items"].as_array().unwrap().iter().any(|row| row["transactionId"] == id)
     })
     .await;

@@ -11,7 +11,7 @@ use gwanmun::ledger::{FolderDisk, MemoryStore, Store};
 use gwanmun::pool::TcpDial;
 use mock_core_banking::Simulator;
 
-use crate::client::{AUDITOR, Answer, balance, get, transfer};
+use crate::client::{AUDITOR, Answer, balance, transfer};
 use crate::harness::{TestGateway, config_text, configure, eventually, simulator};
 use crate::postgres::Postgres;
 use crate::process::{Process, write_config};
@@ -182,6 +182,6 @@ async fn a_clock_that_goes_back_and_midnight_in_seoul_repeat_no_id() {
     }
     clock.step(3_600);
     assert_eq!(take(&mut ids).await, "20261130");
-    let rows = gateway.call(&get("/api/ledger?limit=200", AUDITOR)).await.json();
+    let rows = gateway.complete("/api/ledger?limit=200", AUDITOR).await;
     assert_eq!(rows["items"].as_array().unwrap().len(), ids.len());
 }

@@ -63,6 +63,9 @@ async fn all_rows(process: &Process) -> HashMap<String, Value> {
     let (mut rows, mut cursor) = (HashMap::new(), String::new());
     loop {
         let page = client.call(&get(&format!("/api/ledger?limit=200{cursor}"), AUDITOR)).await.json();
+        if page["complete"] != true {
+            continue;
+        }
         for row in page["items"].as_array().unwrap() {
             let id = row["transactionId"].as_str().unwrap().to_owned();
             assert!(rows.insert(id, row.clone()).is_none(), "a row came twice");

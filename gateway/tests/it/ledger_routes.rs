@@ -15,7 +15,7 @@ async fn a_transaction_is_in_the_ledger_as_soon_as_it_is_answered_with_its_accou
         let id = client.call(&balance("12345678901234")).await.transaction_id();
         let row = client.call(&get(&format!("/api/ledger/{id}"), CLIENT)).await;
         assert_eq!(row.status, 200, "call {number}");
-        let newest = client.call(&get("/api/ledger?limit=1", AUDITOR)).await.json()["items"][0].clone();
+        let newest = gateway.complete("/api/ledger?limit=1", AUDITOR).await["items"][0].clone();
         assert_eq!(newest["transactionId"], id);
         assert_eq!((&newest["status"], &newest["accountMasked"]), (&"SUCCESS".into(), &"123456****1234".into()));
     }
@@ -27,7 +27,7 @@ async fn a_client_sees_its_own_rows_and_a_foreign_id_is_like_an_unknown_one() {
     let own = gateway.call(&balance("1")).await.transaction_id();
     let foreign = gateway.call(&balance("2").replace(CLIENT, OTHER_CLIENT)).await.transaction_id();
     let ids = async |path: &str, key: &str| {
-        let page = gateway.get(path, key).await;
+        let page = gateway.complete(path, key).await;
         let rows = page["items"].as_array().unwrap().clone();
         rows.iter().map(|row| row["transactionId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -58,7 +58,7 @@ async fn pages_cover_everything_once_while_rows_come_in() {
     }
     let (mut seen, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = gateway.get(&format!("/api/ledger?limit=10{cursor}"), AUDITOR).await;
+        let page = gateway.complete(&format!("/api/ledger?limit=10{cursor}"), AUDITOR).await;
         for row in page["items"].as_array().unwrap() {
             seen.push(row["transactionId"].as_str().unwrap().to_owned());
         }
@@ -81,7 +81,7 @@ async fn filters_search_summary_and_the_unknown_list() {
     gateway.fault("0600", Fault::CloseAfter, 1.0);
     let doubt = gateway.call(&transfer("t2", "7", 7)).await;
     assert_eq!(doubt.status, 504);
-    let count = async |path: &str| gateway.get(path, AUDITOR).await["items"].as_array().unwrap().len();
+    let count = async |path: &str| gateway.complete(path, AUDITOR).await["items"].as_array().unwrap().len();
     for (path, rows) in [
         ("/api/ledger?status=SUCCESS", 2),
         ("/api/ledger?status=FAILED", 1),
@@ -94,9 +94,9 @@ async fn filters_search_summary_and_the_unknown_list() {
     ] {
         assert_eq!(count(path).await, rows, "{path}");
     }
-    let summary = gateway.get("/api/ledger/summary", AUDITOR).await;
-    assert_eq!(summary, serde_json::json!({"SUCCESS": 2, "FAILED": 1, "UNKNOWN": 1}));
-    let unknown = gateway.get("/api/ledger/unknown", CLIENT).await["items"][0].clone();
+    let summary = gateway.complete("/api/ledger/summary", AUDITOR).await;
+    assert_eq!(summary, serde_json::json!({"SUCCESS": 2, "FAILED": 1, "UNKNOWN": 1, "complete": true}));
+    let unknown = gateway.complete("/api/ledger/unknown", CLIENT).await["items"][0].clone();
     assert_eq!(
         (&unknown["resolution"], &unknown["transactionId"]),
         (&"PENDING".into(), &doubt.transaction_id().into())
@@ -131,11 +131,14 @@ async fn a_store_that_takes_no_rows_costs_inquiries_nothing_and_everything_arriv
         let row = client.call(&get(&format!("/api/ledger/{id}"), CLIENT)).await;
         assert_eq!(row.json()["status"], "SUCCESS", "the journal answers for what is not shipped");
     }
-    let shipped = async || gateway.get("/api/ledger/summary", AUDITOR).await["SUCCESS"].as_u64().unwrap();
-    assert_eq!(shipped().await, 0, "the store was not locked, so this shows nothing");
+    let summary = async || gateway.get("/api/ledger/summary", AUDITOR).await;
+    let behind = summary().await;
+    assert_eq!(behind["SUCCESS"], 0, "the store was not locked, so this shows nothing");
+    assert_eq!(behind["complete"], false, "a listing says what it lacks");
     assert_eq!(client.call(&get("/health/ready", "")).await.status, 200);
     sqlx::query("ROLLBACK").execute(&mut somebody).await.unwrap();
-    eventually("everything is shipped", async || shipped().await == 200).await;
+    eventually("everything is shipped", async || summary().await["SUCCESS"] == 200).await;
+    assert_eq!(summary().await["complete"], true);
     let rows: HashSet<_> =
         gateway.rows().await.iter().map(|row| row["transactionId"].as_str().unwrap().to_owned()).collect();
     assert_eq!(rows, ids);

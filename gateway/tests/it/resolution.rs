@@ -153,7 +153,7 @@ async fn what_the_payee_has_spent_is_left_to_people() {
     assert_eq!(spent.status, 200, "{}", spent.text);
     let manual = resolution(&gateway, &id, "MANUAL").await;
     assert_eq!(manual["resolutionSteps"][0]["answered"], "cannot-undo");
-    let listed = gateway.get("/api/ledger/unknown", AUDITOR).await;
+    let listed = gateway.complete("/api/ledger/unknown", AUDITOR).await;
     assert_eq!(listed["items"][0]["transactionId"], id, "manual ones stay on the list");
     let closed = by_hand(&gateway, &id, "CONFIRMED_SUCCESS").await;
     assert_eq!((closed.status, &closed.json()["resolution"]), (200, &"CONFIRMED_SUCCESS".into()), "{}", closed.text);

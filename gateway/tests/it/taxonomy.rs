@@ -564,7 +564,7 @@ async fn limits_at_the_door_answer_at_once() {
     let answer = gateway.call(&balance("1")).await;
     compare_answer(Failure::RateLimited, Kind::Inquiry, &answer);
     assert_eq!((&*answer.headers["ratelimit-remaining"], &*answer.headers["ratelimit-limit"]), ("0", "2"));
-    gateway.get("/api/ledger", CLIENT).await;
+    gateway.complete("/api/ledger", CLIENT).await;
 
     let gateway = quick(&[("SERVER__ADMISSION_MAX", "1")]).await;
     gateway.fault_with("0200", Fault::Late, 1.0, Some(500), None);
