@@ -49,7 +49,7 @@ struct Dialect {
     begin: &'static str,
     /// Inserts rows, and keeps nothing to undo those before one that is refused: who uses it must end the transaction then.
     insert: &'static str,
-    /// What a search for an account begins with, so that it finds its way through the runs of the index (migration 0003 of SQLite).
+    /// What a search for an account begins with, so that it finds its way through the runs of the index (migration 0004 of SQLite).
     in_any_run: &'static str,
     /// Before a column whose indexes shall not be used.
     no_index: &'static str,
@@ -67,7 +67,7 @@ const SQLITE: Dialect = Dialect {
     name: "sqlite",
     begin: "BEGIN IMMEDIATE",
     insert: "INSERT OR FAIL",
-    in_any_run: "seq >> 20 IN (WITH RECURSIVE run (n) AS (SELECT COALESCE(MAX(seq), 0) >> 20 FROM ledger \
+    in_any_run: "seq >> 16 IN (WITH RECURSIVE run (n) AS (SELECT COALESCE(MAX(seq), 0) >> 16 FROM ledger \
                  UNION ALL SELECT n - 1 FROM run WHERE n > 0) SELECT n FROM run) AND ",
     no_index: "+",
     now: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",

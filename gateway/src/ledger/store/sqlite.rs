@@ -39,7 +39,8 @@ impl Store {
         let migrations = migrations!("sqlite":
             1 "ledger" "0001_ledger.sql",
             2 "claims, resolution, reconciliation" "0002_claims_resolution_reconciliation.sql",
-            3 "account runs" "0003_account_runs.sql");
+            3 "account runs" "0003_account_runs.sql",
+            4 "checks, narrow indexes" "0004_checks_and_narrow_indexes.sql");
         let pool = |most| SqlitePoolOptions::new().max_connections(most).acquire_timeout(Duration::from_secs(5));
         let migrating = pool(1).connect_with(options.clone()).await?;
         Migrator::with_migrations(migrations).run(&migrating).await?;
