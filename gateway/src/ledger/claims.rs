@@ -263,9 +263,16 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
     let claims: Vec<Claim> = group.iter().map(|waiting| waiting.claim.clone()).collect();
     match store.claim(owner, &claims).await {
         Ok(claimed) => {
+            let mut again = Vec::new();
             for (waiting, claimed) in group.drain(..).zip(claimed) {
-                // Whoever is gone is found by the sweep.
-                drop(waiting.answer.send(Ok(claimed)));
+                match claimed {
+                    Claimed::LetGo => again.push(waiting),
+                    // Whoever is gone is found by the sweep.
+                    claimed => drop(waiting.answer.send(Ok(claimed))),
+                }
+            }
+            for waiting in again {
+                one_by_one(store, owner, waiting).await;
             }
             Some(false)
         }
@@ -292,12 +299,11 @@ async fn one_by_one(store: &Store, owner: Owner, waiting: Waiting) {
     while !waiting.answer.is_closed() && tries < 50 {
         tries += 1;
         match store.claim(owner, std::slice::from_ref(&waiting.claim)).await {
-            Ok(claimed) => {
-                if let Some(claimed) = claimed.into_iter().next() {
-                    drop(waiting.answer.send(Ok(claimed)));
-                }
-                return;
-            }
+            Ok(claimed) => match claimed.into_iter().next() {
+                Some(Claimed::LetGo) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Some(claimed) => return drop(waiting.answer.send(Ok(claimed))),
+                None => return,
+            },
             Err(error) if error.is_contention() => tokio::time::sleep(Duration::from_millis(5)).await,
             Err(_) => return,
         }

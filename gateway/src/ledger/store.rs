@@ -226,7 +226,7 @@ forward! {
     /// Number of rows by status, in the order of [`Status::ALL`].
     summary(&self, filter: &Filter) -> [u64; 3];
 
-    /// Claims keys, all or none; answers in the order of the claims.
+    /// Claims keys; an error says nothing was claimed, or that it is not known. Answers come in the order of the claims.
     claim(&self, owner: Owner, claims: &[Claim]) -> Vec<Claimed>;
     /// Frees the keys of transactions that provably never left.
     release(&self, owner: Owner, ids: &[TransactionId]) -> ();

@@ -96,3 +96,27 @@ async fn a_claim_whose_intent_may_have_been_cut_with_the_tail_is_in_doubt_and_it
     assert_eq!((row.closing.status, row.closing.detail.as_deref()), (Status::Unknown, Some("recovered")));
     assert!(matches!(again, ClaimResult::Repeat(Repeat::InDoubt(_))), "{again:?}");
 }
+
+#[tokio::test]
+async fn a_key_that_its_holder_lets_go_between_two_looks_is_claimed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::system().unwrap();
+    let store = Store::sqlite(&folder.path().join("ledger.sqlite")).await.unwrap();
+    let ledger = open(&Arc::new(MemoryDisk::default()), &store, &clock).await;
+    let Store::Sql(SqlStore::Sqlite { writer, .. }) = &store else { unreachable!() };
+    // As if somebody had it at the insertion and had let it go when it is asked who.
+    let holder = "CREATE TRIGGER holder BEFORE INSERT ON idempotency_claim BEGIN SELECT RAISE(IGNORE); END";
+    sqlx::query(holder).execute(writer).await.unwrap();
+    let alone = store.claim(ledger.owner, &[claim(facts(&ledger, "k"), "k")]).await.unwrap();
+    assert_eq!(alone, [Claimed::LetGo]);
+    let claiming = tokio::spawn({
+        let (ledger, wanted) = (Arc::clone(&ledger), claim(facts(&ledger, "k"), "k"));
+        let soon = Deadline::after(clock.now(), Duration::from_secs(5));
+        async move { ledger.claim(wanted, soon).await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!claiming.is_finished(), "it is nobody's: it must be asked for again");
+    sqlx::query("DROP TRIGGER holder").execute(writer).await.unwrap();
+    assert_eq!(claiming.await.unwrap(), ClaimResult::Ours);
+    ledger.close(Duration::from_secs(5)).await;
+}

@@ -50,6 +50,8 @@ pub enum Claimed {
     Ours,
     /// The key was taken before.
     Taken(Box<Taken>),
+    /// The key was taken before, and who had it has let it go meanwhile, or could not be found: it is not ours, and may be claimed again.
+    LetGo,
 }
 
 /// How far the one who has a key has got, as the store knows it.

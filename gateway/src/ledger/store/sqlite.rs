@@ -47,7 +47,7 @@ impl Store {
         migrating.close().await;
         // A page cache that holds what a shipment touches, and fewer checkpoints: each writes a page once, however often it changed. For
         // the writer alone: what readers sort may be large, and an index that is made is sorted too.
-        let writing = [("temp_store", "MEMORY"), ("cache_size", "-32768"), ("wal_autocheckpoint", "8192")];
+        let writing = [("temp_store", "MEMORY"), ("cache_size", "-8192"), ("wal_autocheckpoint", "8192")];
         let writing = writing.into_iter().fold(options.clone(), |options, (name, value)| options.pragma(name, value));
         let writer = pool(1).connect_with(writing).await?;
         let readers = pool(4).connect_with(options.read_only(true)).await?;

@@ -1,6 +1,7 @@
 //! Claims as SQL. Every batch that touches claims does so in the order of their keys, so that two batches can't wait for each
 //! other.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::super::claim::{Claim, ClaimKey, Claimed, Owner, Progress, Taken};
@@ -20,7 +21,7 @@ fn facts(json: &str) -> Result<Facts, StoreError> {
 }
 
 impl SqlStore {
-    /// Claims keys, all in one transaction. Answers come in the order of the claims.
+    /// Claims keys, all in one statement, which is a transaction of its own. Answers come in the order of the claims.
     pub(in crate::ledger::store) async fn claim(
         &self,
         owner: Owner,
@@ -28,46 +29,27 @@ impl SqlStore {
     ) -> Result<Vec<Claimed>, StoreError> {
         let mut sorted: Vec<&Claim> = claims.iter().collect();
         sorted.sort_by(|a, b| a.key.cmp(&b.key));
-        let mut session = self.writing().await?;
-        if !self.is_ours(&mut session, owner).await? {
-            session.roll_back().await?;
-            return Err(StoreError::Fenced);
+        let mut ours = HashSet::new();
+        for mut cells in self.alone(self.insertion(owner, &sorted)).await? {
+            ours.insert(cells.text()?);
         }
-        let mut ours = Vec::new();
-        for mut cells in session.all(self.insertion(owner, &sorted)).await? {
-            ours.push(cells.text()?);
-        }
-        let is_ours = |claim: &Claim| ours.iter().any(|id| id == claim.facts.id.as_str());
+        let is_ours = |claim: &Claim| ours.contains(claim.facts.id.as_str());
         let losers: Vec<&ClaimKey> = claims.iter().filter(|claim| !is_ours(claim)).map(|claim| &claim.key).collect();
-        let taken = if losers.is_empty() { Vec::new() } else { self.taken(&mut session, &losers).await? };
-        let claimed = claims.iter().map(|claim| {
-            if is_ours(claim) {
-                return Some(Claimed::Ours);
-            }
-            let (_, taken) = taken.iter().find(|(key, _)| *key == claim.key)?;
-            Some(Claimed::Taken(Box::new(taken.clone())))
-        });
-        let Some(claimed) = claimed.collect() else {
-            // Released between the two statements: nothing is certain about it but that it is not ours.
-            session.roll_back().await?;
-            return Err(StoreError::Contended);
+        let taken = match self.taken(owner, &losers).await {
+            Ok(taken) => taken,
+            // With one of ours among them the owner was who he says he is; what is not known now can be asked again.
+            Err(_) if !ours.is_empty() => Vec::new(),
+            Err(error) => return Err(error),
         };
-        session.commit().await?;
-        Ok(claimed)
+        let claimed = claims.iter().map(|claim| match taken.iter().find(|(key, _)| *key == claim.key) {
+            _ if is_ours(claim) => Claimed::Ours,
+            Some((_, taken)) => Claimed::Taken(Box::new(taken.clone())),
+            None => Claimed::LetGo,
+        });
+        Ok(claimed.collect())
     }
 
-    /// Whether this life of the gateway may still claim. Kept until the transaction ends.
-    async fn is_ours(&self, session: &mut Session, owner: Owner) -> Result<bool, StoreError> {
-        let look = Statement::new("SELECT 1 FROM instance_lease WHERE instance = ")
-            .bind(owner.instance.letter().to_string())
-            .push(" AND incarnation = ")
-            .bind(owner.incarnation)
-            .push(" AND journal_id = ")
-            .bind(&owner.journal[..])
-            .push(self.for_share());
-        Ok(session.first(look).await?.is_some())
-    }
-
+    /// Inserts what is free, while this life of the gateway may still claim.
     fn insertion(&self, owner: Owner, claims: &[&Claim]) -> Statement {
         let write = |statement: Statement, claim: &&Claim| {
             let Claim { key, facts, fingerprint, lease } = claim;
@@ -78,26 +60,57 @@ impl SqlStore {
                 .and_bind(&key.path)
                 .and_bind(&key.key_hash)
                 .and_bind(facts.id.as_str())
-                .and_bind(owner.instance.letter().to_string())
-                .and_bind(&owner.journal[..])
                 .and_bind(fingerprint)
                 .and_bind(serde_json::to_string(facts).unwrap_or_default())
-                .push(", 'RUNNING', ")
-                .push(self.now())
-                .push(", ")
-                .push(self.now())
-                .push(" + ")
-                .bind(microseconds(*lease))
+                .and_bind(microseconds(*lease))
                 .push(")")
         };
         let statement = Statement::new(
-            "INSERT INTO idempotency_claim (client, method, path, key_hash, transaction_id, instance, journal_id, \
-             fingerprint, facts, state, claimed_at, lease_until) VALUES ",
+            "INSERT INTO idempotency_claim (client, method, path, key_hash, transaction_id, fingerprint, facts, state, \
+             claimed_at, lease_until, instance, journal_id) \
+             SELECT column1, column2, column3, column4, column5, column6, column7, 'RUNNING', (SELECT ",
         );
-        statement.set(claims, write).push(" ON CONFLICT DO NOTHING RETURNING transaction_id")
+        statement
+            .push(self.now())
+            .push("), (SELECT ")
+            .push(self.now())
+            .push(") + column8, ")
+            .bind(owner.instance.letter().to_string())
+            .and_bind(&owner.journal[..])
+            .push(" FROM (VALUES ")
+            .set(claims, write)
+            .push(") AS v WHERE EXISTS (")
+            .then(self.may_claim(owner))
+            .push(") ON CONFLICT DO NOTHING RETURNING transaction_id")
     }
 
-    async fn taken(&self, session: &mut Session, keys: &[&ClaimKey]) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
+    /// Finds the row that says that this life of the gateway may claim. Kept until the transaction ends.
+    fn may_claim(&self, owner: Owner) -> Statement {
+        Statement::new("SELECT 1 FROM instance_lease WHERE instance = ")
+            .bind(owner.instance.letter().to_string())
+            .push(" AND incarnation = ")
+            .bind(owner.incarnation)
+            .push(" AND journal_id = ")
+            .bind(&owner.journal[..])
+            .push(self.for_share())
+    }
+
+    /// Who has these keys.
+    async fn taken(&self, owner: Owner, keys: &[&ClaimKey]) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut session = self.writing().await?;
+        if session.first(self.may_claim(owner)).await?.is_none() {
+            session.roll_back().await?;
+            return Err(StoreError::Fenced);
+        }
+        let taken = self.holders(&mut session, keys).await?;
+        session.commit().await?;
+        Ok(taken)
+    }
+
+    async fn holders(&self, session: &mut Session, keys: &[&ClaimKey]) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
         let select = Statement::new(
             "SELECT c.client, c.method, c.path, c.key_hash, c.transaction_id, c.journal_id, c.fingerprint, c.state, \
              c.lease_until - ",
@@ -224,7 +237,7 @@ impl SqlStore {
     pub(super) async fn end_claims(&self, session: &mut Session, outcomes: &[Outcome]) -> Result<(), StoreError> {
         let keyed = |outcome: &&Outcome| outcome.row.facts.idempotency_key_hash.is_some();
         let outcomes: Vec<&Outcome> = outcomes.iter().filter(keyed).collect();
-        for chunk in outcomes.chunks(512) {
+        for chunk in outcomes.chunks(64) {
             let ids: Vec<TransactionId> = chunk.iter().map(|outcome| outcome.row.facts.id).collect();
             self.lock_claims(session, &ids).await?;
             let (unsent, ended): (Vec<&Outcome>, Vec<&Outcome>) =
@@ -239,7 +252,7 @@ impl SqlStore {
             if !ended.is_empty() {
                 let update = Statement::new("UPDATE idempotency_claim SET state = 'ENDED', ended_at = ")
                     .push(self.now())
-                    .push(", answer_status = v.column2, answer_body = v.column3 FROM (VALUES ")
+                    .push(", answer_status = v.column2, answer_body = v.column3, facts = '' FROM (VALUES ")
                     .set(&ended, |statement, outcome| {
                         let answer = outcome.answer.as_ref();
                         let statement = statement.push("(").bind(outcome.row.facts.id.as_str());

@@ -89,17 +89,26 @@ impl Statement {
         text
     }
 
+    /// Another statement, here inside.
+    pub(in crate::ledger::store) fn then(mut self, inner: Self) -> Self {
+        self.text.push_str(&inner.text);
+        self.args.extend(inner.args);
+        self
+    }
+
     /// `, ` and a value.
     pub(in crate::ledger::store) fn and_bind(self, value: impl Into<Arg>) -> Self {
         self.push(", ").bind(value)
     }
 
-    /// The items as a set: the last one is repeated up to the next power of two. So few texts cover all numbers of items, and the
-    /// database has them prepared. For statements to which an item that comes twice is nothing new.
+    /// The items as a set: the last one is repeated up to a power of two, above eight up to a multiple of eight. So few texts cover all
+    /// numbers of items, and the database has them prepared. For statements to which an item that comes twice is nothing new.
     pub(in crate::ledger::store) fn set<T>(mut self, items: &[T], write: impl Fn(Self, &T) -> Self) -> Self {
         self = self.list(items, &write);
         if let Some(last) = items.last() {
-            for _ in items.len()..items.len().next_power_of_two() {
+            let few = items.len() <= 8;
+            let size = if few { items.len().next_power_of_two() } else { items.len().next_multiple_of(8) };
+            for _ in items.len()..size {
                 self = write(self.push(", "), last);
             }
         }
@@ -155,10 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_filled_up_to_a_power_of_two_with_its_last_item() {
+    fn a_set_is_filled_up_to_one_of_few_sizes_with_its_last_item() {
         let text = |items: &[i64]| Statement::new("").set(items, |statement, item| statement.bind(*item));
         assert_eq!(text(&[]).text, "");
         assert_eq!(text(&[1]).text, "?");
+        let size = |items| text(&vec![7; items]).args.len();
+        assert_eq!([3, 8, 9, 16, 17, 60, 64].map(size), [4, 8, 16, 16, 24, 64, 64]);
         let five = text(&[1, 2, 3, 4, 5]);
         assert_eq!(five.text, "?, ?, ?, ?, ?, ?, ?, ?");
         assert!(five.args[5..].iter().all(|arg| matches!(arg, Arg::Int(Some(5)))), "{:?}", five.args);

@@ -38,7 +38,7 @@ async fn claim_one(store: &Store, owner: Owner, claim: &Claim) -> Claimed {
 async fn taken(store: &Store, owner: Owner, claim: &Claim) -> Taken {
     match claim_one(store, owner, claim).await {
         Claimed::Taken(taken) => *taken,
-        Claimed::Ours => panic!("the key was free: {store:?}"),
+        free @ (Claimed::Ours | Claimed::LetGo) => panic!("the key was free: {free:?}, {store:?}"),
     }
 }
 
