@@ -16,6 +16,7 @@ mod search_key;
 mod shipper;
 mod stale;
 mod store;
+mod told;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,6 +14,7 @@ use super::Ledger;
 use super::id::TransactionId;
 use super::row::{Outcome, Status};
 use super::store::{Claim, ClaimKey, Claimed, Owner, Progress, Repeat, Store, StoreError};
+use super::told::{Told, tell_all, told};
 use crate::clock::Deadline;
 
 /// Claims that one commit takes.
@@ -63,7 +64,7 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct Waiting {
     claim: Claim,
-    answer: oneshot::Sender<Result<Claimed, StoreError>>,
+    answer: Told<Result<Claimed, StoreError>>,
 }
 
 /// Transactions of this process that the store does not know the end of.
@@ -177,7 +178,7 @@ impl Ledger {
         if !self.claims.may_ask() {
             return ClaimResult::Unavailable;
         }
-        let (answer, answered) = oneshot::channel();
+        let (answer, answered) = told();
         if self.claims.queue.try_send(Order::Claim(Box::new(Waiting { claim, answer }))).is_err() {
             return ClaimResult::Unavailable;
         }
@@ -233,7 +234,7 @@ impl Ledger {
             for order in taken.drain(..) {
                 match order {
                     // Those whose deadline has passed are refused already; the fewer of them are committed the better.
-                    Order::Claim(waiting) if waiting.answer.is_closed() => {}
+                    Order::Claim(waiting) if waiting.answer.has_gone() => {}
                     Order::Claim(waiting) => group.push(*waiting),
                     Order::Flush(done) => flushes.push(done),
                 }
@@ -263,15 +264,11 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
     let claims: Vec<Claim> = group.iter().map(|waiting| waiting.claim.clone()).collect();
     match store.claim(owner, &claims).await {
         Ok(claimed) => {
-            let mut again = Vec::new();
-            for (waiting, claimed) in group.drain(..).zip(claimed) {
-                match claimed {
-                    Claimed::LetGo => again.push(waiting),
-                    // Whoever is gone is found by the sweep.
-                    claimed => drop(waiting.answer.send(Ok(claimed))),
-                }
-            }
-            for waiting in again {
+            let (again, settled): (Vec<_>, Vec<_>) =
+                group.drain(..).zip(claimed).partition(|(_, claimed)| *claimed == Claimed::LetGo);
+            // Whoever is gone is found by the sweep.
+            tell_all(settled.into_iter().map(|(waiting, claimed)| (waiting.answer, Ok(claimed))));
+            for (waiting, _) in again {
                 one_by_one(store, owner, waiting).await;
             }
             Some(false)
@@ -296,12 +293,12 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
 
 async fn one_by_one(store: &Store, owner: Owner, waiting: Waiting) {
     let mut tries = 0;
-    while !waiting.answer.is_closed() && tries < 50 {
+    while !waiting.answer.has_gone() && tries < 50 {
         tries += 1;
         match store.claim(owner, std::slice::from_ref(&waiting.claim)).await {
             Ok(claimed) => match claimed.into_iter().next() {
                 Some(Claimed::LetGo) => tokio::time::sleep(Duration::from_millis(5)).await,
-                Some(claimed) => return drop(waiting.answer.send(Ok(claimed))),
+                Some(claimed) => return tell_all(std::iter::once((waiting.answer, Ok(claimed)))),
                 None => return,
             },
             Err(error) if error.is_contention() => tokio::time::sleep(Duration::from_millis(5)).await,

@@ -1,53 +1,65 @@
-//! How far something has got, and those who wait until it has got further. They are woken in the order in which they came; a
-//! watch channel wakes them in a random one, and then no run could be replayed.
+//! How far something has got, and those who wait until it has got further.
 
-use std::sync::{Mutex, PoisonError};
-
-use tokio::sync::Notify;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Position;
+use crate::ledger::told::{Told, Waits, tell_all, told};
 
 /// A place that only goes forward.
 #[derive(Debug)]
-pub(in crate::ledger) struct Reached {
-    at: Mutex<Position>,
-    moved: Notify,
+pub(in crate::ledger) struct Reached(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    at: Position,
+    /// In the order in which they came, each with the place that it waits for.
+    waiting: Vec<(Position, Told<()>)>,
 }
 
 impl Reached {
     pub(in crate::ledger) fn new(at: Position) -> Self {
-        Self { at: Mutex::new(at), moved: Notify::new() }
+        Self(Mutex::new(State { at, waiting: Vec::new() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(in crate::ledger) fn get(&self) -> Position {
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state().at
     }
 
+    /// Goes forward, and wakes those who have waited for that; nobody else.
     pub(in crate::ledger) fn advance(&self, to: Position) {
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = to;
-        self.moved.notify_waiters();
+        let mut state = self.state();
+        state.at = to;
+        let reached: Vec<_> = state.waiting.extract_if(.., |(wanted, _)| *wanted <= to).collect();
+        // Whoever has given up waits for nothing.
+        state.waiting.retain(|(_, waiting)| !waiting.has_gone());
+        drop(state);
+        tell_all(reached.into_iter().map(|(_, waiting)| (waiting, ())));
     }
 
     /// Waits until it has got to `position`.
     pub(in crate::ledger) async fn wait_for(&self, position: Position) {
-        loop {
-            // Registered before the look, so that nothing is missed between.
-            let moved = self.moved.notified();
-            if self.get() >= position {
-                return;
-            }
-            moved.await;
+        while let Some(waits) = self.register(position) {
+            // An error says that whoever told us is gone; then look again.
+            drop(waits.await);
         }
     }
 
     /// Waits until it has got beyond `position`.
     pub(in crate::ledger) async fn wait_beyond(&self, position: Position) {
-        loop {
-            let moved = self.moved.notified();
-            if self.get() > position {
-                return;
-            }
-            moved.await;
+        self.wait_for(Position { offset: position.offset + 1, ..position }).await;
+    }
+
+    fn register(&self, position: Position) -> Option<Waits<()>> {
+        let mut state = self.state();
+        if state.at >= position {
+            return None;
         }
+        let (told, waits) = told();
+        state.waiting.push((position, told));
+        Some(waits)
     }
 }
