@@ -179,11 +179,11 @@ impl Ledger {
         ledger.run(Arc::clone(&ledger).run_shipper());
         ledger.run(Arc::clone(&ledger).run_block_refill());
         let claiming = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&ledger).run_claims(waiting)));
-        let failed = ledger.journal.failed().clone();
+        let journal = Arc::clone(&ledger.journal);
         ledger.run(async move {
             // Should the task itself die, no key could ever be claimed again: the process must stop.
             if claiming.await.is_err_and(|error| error.is_panic()) {
-                failed.cancel();
+                journal.fail();
             }
         });
         let keeping = instance::keep(store, Arc::clone(&ledger.disk), settings.instance, instance_lease, fenced);

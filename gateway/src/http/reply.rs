@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::StatusCode;
 use axum::http::header::{AGE, ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use codec::View;
 use serde::Serialize;
@@ -110,6 +110,8 @@ pub fn json(status: StatusCode, body: &impl Serialize) -> Response {
 fn with_type(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
+    // An answer has about eight headers in the end; the table shall not have to grow.
+    *response.headers_mut() = HeaderMap::with_capacity(12);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }

@@ -122,6 +122,13 @@ impl Settings {
     }
 }
 
+/// Bytes of most records, so that writing one needs no second room for it.
+const RECORD_USUAL: usize = 384;
+
+fn written(record: &impl serde::Serialize) -> postcard::Result<Vec<u8>> {
+    postcard::to_extend(record, Vec::with_capacity(RECORD_USUAL))
+}
+
 /// What one transaction may need: two records, each the first of a batch.
 const ROOM_PER_TRANSACTION: u64 = 2 * (RECORD_MAX as u64 + RECORD_HEADER as u64 + BATCH_HEADER as u64 + PAGE);
 
@@ -161,14 +168,13 @@ impl Journal {
     /// # Errors
     /// [`JournalError::NoRoom`], [`JournalError::Failed`].
     pub fn reserve(self: &Arc<Self>) -> Result<Room, JournalError> {
-        if self.failed.is_cancelled() {
-            return Err(JournalError::Failed);
-        }
         let size = self.settings.segment_size();
         let mut writer = self.writer();
+        if writer.has_failed {
+            return Err(JournalError::Failed);
+        }
         let wanted = writer.reserved + ROOM_PER_TRANSACTION;
-        let kept: usize = writer.kept_bytes();
-        let rewritten = u64::try_from(kept).unwrap_or(u64::MAX).saturating_add(2 * PAGE);
+        let rewritten = u64::try_from(writer.kept_bytes).unwrap_or(u64::MAX).saturating_add(2 * PAGE);
         let fits_here = wanted <= size.saturating_sub(writer.offset);
         // The spare must also take what a switch writes again, and intents that are written while promised.
         let fits_spare = writer.spare.is_some() && rewritten + 2 * wanted <= size;
@@ -185,7 +191,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn append_intent(&self, facts: &Facts) -> Result<Position, JournalError> {
-        self.append(facts.id, RecordKind::Intent, postcard::to_stdvec(facts))
+        self.append(facts.id, RecordKind::Intent, written(facts))
     }
 
     /// Writes an outcome. It survives kill -9 once this returns.
@@ -196,11 +202,9 @@ impl Journal {
         let Outcome { row, answer } = outcome;
         let from = row.closing.served_from;
         match answer {
-            None if from != ServedFrom::Host => {
-                self.append(row.facts.id, RecordKind::Served, postcard::to_stdvec(&(row, from)))
-            }
-            None => self.append(row.facts.id, RecordKind::Outcome, postcard::to_stdvec(row)),
-            Some(answer) => self.append(row.facts.id, RecordKind::Answered, postcard::to_stdvec(&(row, answer))),
+            None if from != ServedFrom::Host => self.append(row.facts.id, RecordKind::Served, written(&(row, from))),
+            None => self.append(row.facts.id, RecordKind::Outcome, written(row)),
+            Some(answer) => self.append(row.facts.id, RecordKind::Answered, written(&(row, answer))),
         }
     }
 
@@ -214,15 +218,15 @@ impl Journal {
             return Ok(self.synced.get());
         }
         let payload = payload.ok().filter(|payload| payload.len() <= RECORD_MAX).ok_or(JournalError::TooLarge)?;
-        if self.failed.is_cancelled() {
+        let mut writer = self.writer();
+        if writer.has_failed {
             return Err(JournalError::Failed);
         }
-        let mut writer = self.writer();
         if writer.unsynced.is_empty() {
             // Rung before anything can go wrong below, or what is kept would wait for a sync that nobody starts.
             self.dirty.notify_one();
         }
-        writer.unsynced.push(Kept { id, kind, payload });
+        writer.keep(Kept { id, kind, payload });
         let fits = writer.offset + ROOM_PER_TRANSACTION / 2 <= self.settings.segment_size();
         let written = if fits { writer.write_last() } else { Err(io::ErrorKind::StorageFull.into()) };
         if written.is_err() {
@@ -235,9 +239,19 @@ impl Journal {
     fn switch_segment(&self, writer: &mut Writer) -> Result<(), JournalError> {
         writer.switch(&*self.disk, self.settings.segment_size(), false).map_err(|error| {
             tracing::error!(kind = ?error.kind(), "the journal cannot be written: the process must stop");
-            self.failed.cancel();
+            self.fail_with(writer);
             JournalError::Failed
         })
+    }
+
+    /// Takes no more records, for good, and lets the process stop.
+    pub(in crate::ledger) fn fail(&self) {
+        self.fail_with(&mut self.writer());
+    }
+
+    fn fail_with(&self, writer: &mut Writer) {
+        writer.has_failed = true;
+        self.failed.cancel();
     }
 
     /// Waits until everything up to a position is durable, or the deadline passes.

@@ -50,12 +50,16 @@ impl Journal {
 
     /// Everything before `position` is in the store: forgets those outcomes and removes segments that nobody needs.
     pub(in crate::ledger) fn shipped(&self, outcomes: &[Outcome], position: Position) {
-        let mut writer = self.writer();
-        for Outcome { row, .. } in outcomes {
-            if let Some(Live::Closed { .. }) = writer.live.get(&row.facts.id) {
-                writer.live.remove(&row.facts.id);
+        // A few at a time: whoever wants to write waits meanwhile.
+        for some in outcomes.chunks(64) {
+            let mut writer = self.writer();
+            for Outcome { row, .. } in some {
+                if let Some(Live::Closed { .. }) = writer.live.get(&row.facts.id) {
+                    writer.live.remove(&row.facts.id);
+                }
             }
         }
+        let mut writer = self.writer();
         // In order, and none when one can't be removed: a hole would look like a lost segment to the next start.
         while let Some(number) = writer.removable(position) {
             if let Err(error) = self.disk.remove(number) {

@@ -127,7 +127,10 @@ impl Journal {
             synced_upto: synced.offset,
             spare: None,
             syncing: Vec::new(),
+            kept_bytes: Kept::bytes(&unsynced),
             unsynced,
+            scratch: Vec::new(),
+            has_failed: false,
             reserved: 0,
             live,
         };

@@ -19,7 +19,7 @@ impl Journal {
     pub async fn run_syncer(self: Arc<Self>) {
         let syncing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&self).sync_for_ever()));
         if syncing.await.is_err_and(|error| error.is_panic()) {
-            self.failed.cancel();
+            self.fail();
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use super::format::{self, BATCH_HEADER, Header, PAGE, RECORD_HEADER, page_from, record_from};
+use super::format::{self, Header, PAGE, RECORD_HEADER, page_from, record_from};
 use super::{Disk, Position, RecordKind, SegmentFile};
 use crate::ledger::id::TransactionId;
 
@@ -26,6 +26,12 @@ pub(super) struct Writer {
     /// Not known to be durable: what a running sync covers, and what came since.
     pub(super) syncing: Vec<Kept>,
     pub(super) unsynced: Vec<Kept>,
+    /// Bytes of both, as they would be written again.
+    pub(super) kept_bytes: usize,
+    /// Where a record is put together; kept for the next one.
+    pub(super) scratch: Vec<u8>,
+    /// The journal has failed for good.
+    pub(super) has_failed: bool,
     /// Room promised to transactions under way.
     pub(super) reserved: u64,
     pub(super) live: HashMap<TransactionId, Live>,
@@ -47,6 +53,18 @@ pub(super) struct Kept {
     pub(super) payload: Vec<u8>,
 }
 
+impl Kept {
+    /// Bytes of the record with its header.
+    fn length(&self) -> usize {
+        self.payload.len() + RECORD_HEADER
+    }
+
+    /// Bytes of all of them.
+    pub(super) fn bytes(all: &[Self]) -> usize {
+        all.iter().map(Self::length).sum()
+    }
+}
+
 /// What the journal alone knows of a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Live {
@@ -66,23 +84,25 @@ impl Writer {
         self.next_number - 1
     }
 
-    pub(super) fn kept_bytes(&self) -> usize {
-        let kept = self.syncing.iter().chain(&self.unsynced);
-        kept.map(|kept| kept.payload.len() + RECORD_HEADER).sum()
+    /// Keeps a record until it is durable.
+    pub(super) fn keep(&mut self, kept: Kept) {
+        self.kept_bytes += kept.length();
+        self.unsynced.push(kept);
     }
 
     /// Writes the newest kept record behind the others.
     pub(super) fn write_last(&mut self) -> io::Result<()> {
         let (Some(kept), Some(segment)) = (self.unsynced.last(), self.segments.back()) else { return Ok(()) };
-        let mut bytes = Vec::with_capacity(kept.payload.len() + RECORD_HEADER + BATCH_HEADER);
+        let bytes = &mut self.scratch;
+        bytes.clear();
         if !self.batch_open {
-            format::push_batch_header(segment.number, self.synced_upto, &mut bytes);
+            format::push_batch_header(segment.number, self.synced_upto, bytes);
         }
-        let record = pad_to_record(self.offset, &mut bytes);
-        format::push_record(segment.number, kept.kind, &kept.payload, &mut bytes);
-        segment.file.write_at(&bytes, self.offset)?;
+        let record = pad_to_record(self.offset, bytes);
+        format::push_record(segment.number, kept.kind, &kept.payload, bytes);
+        segment.file.write_at(bytes, self.offset)?;
         let at = Position { segment: segment.number, offset: record };
-        let (id, kind, length) = (kept.id, kept.kind, kept.payload.len() + RECORD_HEADER);
+        let (id, kind, length) = (kept.id, kept.kind, kept.length());
         self.offset += u64::try_from(bytes.len()).unwrap_or_default();
         self.tail = self.offset;
         self.batch_open = true;
@@ -108,7 +128,7 @@ impl Writer {
 
     pub(super) fn finish_sync(&mut self, target: Position) {
         self.synced_upto = target.offset;
-        self.syncing.clear();
+        self.kept_bytes -= self.syncing.drain(..).map(|kept| kept.length()).sum::<usize>();
         if let Some(segment) = self.segments.back_mut() {
             segment.end = target.offset;
         }
@@ -139,7 +159,7 @@ impl Writer {
         for record in &kept {
             let at = Position { segment: next.number, offset: pad_to_record(0, &mut bytes) };
             format::push_record(next.number, record.kind, &record.payload, &mut bytes);
-            places.push((record.id, record.kind, at, record.payload.len() + RECORD_HEADER));
+            places.push((record.id, record.kind, at, record.length()));
         }
         // The header last: it is what makes the old segment's rest not count.
         let (head, body) = bytes.split_at_checked(usize::try_from(PAGE).unwrap_or_default()).unwrap_or((&bytes, &[]));

@@ -18,6 +18,8 @@ const INTO_LEDGER: &str = " INTO ledger (transaction_id, business_day, tx_code, 
      detail, attempts, attempt_log, requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, \
      layout_version, served_from, resolution, resolve_as) VALUES ";
 
+/// Values of a row in [`INTO_LEDGER`].
+const VALUES: usize = 27;
 /// Rows in one statement. More gain nothing: its program and its 27 values a row no longer fit into a core's cache.
 const ROWS_PER_STATEMENT: usize = 64;
 
@@ -161,18 +163,18 @@ impl SqlStore {
             statement
                 .push("(")
                 .bind(facts.id.as_str())
-                .and_bind(facts.id.business_day())
-                .and_bind(&facts.tx_code)
-                .and_bind(&facts.route)
-                .and_bind(facts.kind.name())
-                .and_bind(&facts.institution)
-                .and_bind(&facts.client)
+                .and_common(VALUES, facts.id.business_day())
+                .and_common(VALUES, &facts.tx_code)
+                .and_common(VALUES, &facts.route)
+                .and_common(VALUES, facts.kind.name())
+                .and_common(VALUES, &facts.institution)
+                .and_common(VALUES, &facts.client)
                 .and_bind(masked(&facts.account))
                 .and_bind(&facts.account_hash)
                 .and_bind(masked(&facts.counter_account))
                 .and_bind(&facts.counter_account_hash)
                 .and_bind(facts.amount)
-                .and_bind(closing.status.name())
+                .and_common(VALUES, closing.status.name())
                 .and_bind(closing.proof.map(Proof::name))
                 .and_bind(&closing.response_code)
                 .and_bind(&closing.detail)
@@ -184,8 +186,8 @@ impl SqlStore {
                 .and_bind(&facts.correlation_id)
                 .and_bind(&facts.idempotency_key_hash)
                 .and_bind(facts.layout_version)
-                .and_bind(closing.served_from.name())
-                .and_bind(resolution.name())
+                .and_common(VALUES, closing.served_from.name())
+                .and_common(VALUES, resolution.name())
                 .and_bind(resolve_as.map(ResolveAs::name))
                 .push(")")
         };

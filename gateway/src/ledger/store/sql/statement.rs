@@ -3,6 +3,8 @@
 //! A value's place is written `?`, as SQLite has it. A numbered place has a name there, and looking a name up costs as much as there
 //! are names: a statement of 500 rows took a hundred times as long. PostgreSQL wants them numbered.
 
+use std::sync::Arc;
+
 use sqlx::Arguments;
 use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteArguments;
@@ -13,7 +15,7 @@ use crate::ledger::store::StoreError;
 #[derive(Debug, Clone)]
 pub(in crate::ledger::store) enum Arg {
     Int(Option<i64>),
-    Text(Option<String>),
+    Text(Option<Arc<str>>),
     Bytes(Option<Vec<u8>>),
 }
 
@@ -32,12 +34,12 @@ args! {
     Option<i64> => |value| Self::Int(value);
     u32 => |value| Self::Int(Some(i64::from(value)));
     u64 => |value| Self::Int(Some(i64::try_from(value).unwrap_or(i64::MAX)));
-    &str => |value| Self::Text(Some(value.to_owned()));
-    String => |value| Self::Text(Some(value));
-    &String => |value| Self::Text(Some(value.clone()));
-    Option<String> => |value| Self::Text(value);
-    Option<&str> => |value| Self::Text(value.map(str::to_owned));
-    &Option<String> => |value| Self::Text(value.clone());
+    &str => |value| Self::Text(Some(value.into()));
+    String => |value| Self::Text(Some(value.into()));
+    &String => |value| Self::Text(Some(value.as_str().into()));
+    Option<String> => |value| Self::Text(value.map(Into::into));
+    Option<&str> => |value| Self::Text(value.map(Into::into));
+    &Option<String> => |value| Self::Text(value.as_deref().map(Into::into));
     &[u8] => |value| Self::Bytes(Some(value.to_vec()));
     Vec<u8> => |value| Self::Bytes(Some(value));
     &Vec<u8> => |value| Self::Bytes(Some(value.clone()));
@@ -87,6 +89,16 @@ impl Statement {
             text.push_str(piece);
         }
         text
+    }
+
+    /// `, ` and a text that many rows have in common: the row before, `row` values back, lends its own if it is the same.
+    pub(in crate::ledger::store) fn and_common(self, row: usize, text: &str) -> Self {
+        let before = self.args.len().checked_sub(row).and_then(|index| self.args.get(index));
+        let common = match before {
+            Some(Arg::Text(Some(before))) if **before == *text => Some(Arg::Text(Some(Arc::clone(before)))),
+            _ => None,
+        };
+        self.and_bind(common.unwrap_or_else(|| text.into()))
     }
 
     /// Another statement, here inside.
@@ -161,6 +173,25 @@ mod tests {
         let statement = statement.list(&["x", "y"], |statement, text| statement.bind(*text)).push(")");
         assert_eq!(statement.text, "SELECT a FROM t WHERE b = ? AND c IN (?, ?)");
         assert_eq!(statement.numbered(), "SELECT a FROM t WHERE b = $1 AND c IN ($2, $3)");
+    }
+
+    #[test]
+    fn a_text_is_shared_with_the_row_before_and_with_no_other_value() {
+        let row = |statement: Statement, (id, route): &(i64, &str)| {
+            statement.push("(").bind(*id).and_common(3, route).and_bind("last").push(")")
+        };
+        let statement = Statement::new("").list(&[(1, "a"), (2, "a"), (3, "b"), (4, "a")], row);
+        let texts: Vec<&Arc<str>> = statement
+            .args
+            .iter()
+            .filter_map(|arg| if let Arg::Text(Some(text)) = arg { Some(text) } else { None })
+            .collect();
+        assert_eq!(
+            texts.iter().map(|text| &***text).collect::<Vec<_>>(),
+            ["a", "last", "a", "last", "b", "last", "a", "last"]
+        );
+        assert!(Arc::ptr_eq(texts[0], texts[2]));
+        assert!(!Arc::ptr_eq(texts[2], texts[6]), "only the row before is looked at");
     }
 
     #[test]
