@@ -5,7 +5,7 @@
 //! read those, so [`Charset::EucKr`] also demands that both bytes of a pair are in 0xA1-0xFE. Both must be looked at:
 //! 햏 is C1 64, an extension code whose lead byte alone looks harmless.
 
-use encoding_rs::{EUC_KR, EncoderResult};
+use encoding_rs::{DecoderResult, EUC_KR, EncoderResult};
 
 use crate::ascii::is_plain;
 use crate::error::Rule;
@@ -61,6 +61,13 @@ impl Charset {
         }
     }
 
+    /// The same, with spaces behind it: the encoder may leave anything there.
+    pub(crate) fn encode_padded(self, text: &str, place: &mut [u8]) -> Result<(), Rule> {
+        let written = self.encode_to(text, place)?;
+        place.get_mut(written..).unwrap_or_default().fill(b' ');
+        Ok(())
+    }
+
     fn unmappable(text: &str) -> Rule {
         if text.chars().any(char::is_control) { Rule::ControlCharacter } else { Rule::Unmappable }
     }
@@ -78,23 +85,26 @@ impl Charset {
         Ok(out.len())
     }
 
-    /// Decodes the bytes of one field, whose padding is already off.
+    /// Decodes the bytes of one field, whose padding is already off, and adds them to `text`.
     ///
     /// Each field is decoded by itself: across a boundary a cut letter would quietly join the neighbour's first byte.
     ///
     /// # Errors
     /// [`Rule::ControlCharacter`] or [`Rule::Malformed`].
-    pub fn decode(self, bytes: &[u8]) -> Result<String, Rule> {
+    pub fn decode_to(self, bytes: &[u8], text: &mut String) -> Result<(), Rule> {
         if is_plain(bytes) {
-            return String::from_utf8(bytes.to_vec()).map_err(|_| Rule::Malformed);
+            text.push_str(std::str::from_utf8(bytes).map_err(|_| Rule::Malformed)?);
+            return Ok(());
         }
         if !self.allows(bytes) {
             return Err(Self::malformed(bytes));
         }
-        EUC_KR
-            .decode_without_bom_handling_and_without_replacement(bytes)
-            .map(std::borrow::Cow::into_owned)
-            .ok_or_else(|| Self::malformed(bytes))
+        let mut decoder = EUC_KR.new_decoder_without_bom_handling();
+        text.reserve(decoder.max_utf8_buffer_length_without_replacement(bytes.len()).ok_or(Rule::TooLong)?);
+        match decoder.decode_to_string_without_replacement(bytes, text, true) {
+            (DecoderResult::InputEmpty, _) => Ok(()),
+            _ => Err(Self::malformed(bytes)),
+        }
     }
 
     fn malformed(bytes: &[u8]) -> Rule {
@@ -122,6 +132,12 @@ impl Charset {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn decode(charset: Charset, bytes: &[u8]) -> Result<String, Rule> {
+        let mut text = "before ".to_owned();
+        charset.decode_to(bytes, &mut text)?;
+        Ok(text.split_off("before ".len()))
+    }
 
     fn encode(charset: Charset, text: &str) -> Result<Vec<u8>, Rule> {
         let mut place = [0; 64];
@@ -157,8 +173,8 @@ mod tests {
         {
             assert_eq!(encode(Charset::EucKr, text), Err(Rule::Unmappable), "{text}");
             assert_eq!(encode(Charset::Cp949, text).as_deref(), Ok(&bytes[..]), "{text}");
-            assert_eq!(Charset::EucKr.decode(&bytes), Err(Rule::Malformed), "{text}");
-            assert_eq!(Charset::Cp949.decode(&bytes).as_deref(), Ok(text));
+            assert_eq!(decode(Charset::EucKr, &bytes), Err(Rule::Malformed), "{text}");
+            assert_eq!(decode(Charset::Cp949, &bytes).as_deref(), Ok(text));
         }
     }
 
@@ -178,7 +194,7 @@ mod tests {
         {
             for charset in [Charset::EucKr, Charset::Cp949] {
                 let bytes = encode(charset, text).unwrap();
-                assert_eq!(charset.decode(&bytes).as_deref(), Ok(text));
+                assert_eq!(decode(charset, &bytes).as_deref(), Ok(text));
             }
         }
     }
@@ -186,7 +202,7 @@ mod tests {
     #[test]
     fn bytes_that_look_like_a_byte_order_mark_are_letters() {
         for charset in [Charset::EucKr, Charset::Cp949] {
-            assert_eq!(charset.decode(&[0xEF, 0xBB, 0xBF, 0xA1]).as_deref(), Ok("癤에"));
+            assert_eq!(decode(charset, &[0xEF, 0xBB, 0xBF, 0xA1]).as_deref(), Ok("癤에"));
         }
     }
 
@@ -196,7 +212,7 @@ mod tests {
             assert_eq!(encode(Charset::Cp949, text), Err(Rule::ControlCharacter));
         }
         for bytes in [&[0x00][..], &[0x7F], &[0xB0, 0xA1, 0x0A]] {
-            assert_eq!(Charset::Cp949.decode(bytes), Err(Rule::ControlCharacter));
+            assert_eq!(decode(Charset::Cp949, bytes), Err(Rule::ControlCharacter));
         }
     }
 
@@ -204,7 +220,7 @@ mod tests {
     fn half_letters_and_the_bytes_80_and_ff_are_malformed() {
         for bytes in [&[0xB0][..], &[0x80], &[0xFF], &[0xB0, 0xA1, 0xB0], &[0xB0, 0x20]] {
             for charset in [Charset::EucKr, Charset::Cp949] {
-                assert_eq!(charset.decode(bytes), Err(Rule::Malformed), "{bytes:02X?}");
+                assert_eq!(decode(charset, bytes), Err(Rule::Malformed), "{bytes:02X?}");
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::charset::Charset;
 use crate::error::{FieldError, Rule};
 use crate::field::{Field, FieldType, Origin};
 use crate::layout::Layout;
-use crate::record::{Record, Value};
+use crate::record::{Record, Slot, Texts};
 
 /// Reads one whole message.
 ///
@@ -18,27 +18,33 @@ pub fn decode(layout: &Arc<Layout>, bytes: &[u8]) -> Result<Record, FieldError> 
     if bytes.len() < header || (layout.group().is_none() && bytes.len() != header) {
         return Err(FieldError::message(Rule::WrongLength));
     }
-    let mut values = Vec::with_capacity(layout.fields().len());
+    let (mut slots, mut texts) = (Vec::with_capacity(layout.fields().len()), Texts::for_message_of(bytes.len()));
     let mut count = 0;
     for field in layout.fields() {
-        let value = match field.kind {
-            FieldType::Group => decode_group(field, layout.charset(), bytes, count)?,
-            _ => decode_field(field, layout.charset(), bytes, field.offset)?,
-        };
-        if let (Origin::Count | Origin::TotalLength, Value::Number(number)) = (&field.origin, &value) {
+        match field.kind {
+            FieldType::Group => slots.push(decode_group(field, layout.charset(), bytes, count, &mut texts)?),
+            _ => decode_field(field, layout.charset(), (bytes, field.offset), &mut slots, &mut texts)?,
+        }
+        let is_computed = matches!(field.origin, Origin::Count | Origin::TotalLength);
+        if is_computed && let Some(Slot::Number(number)) = slots.last() {
             if field.origin == Origin::Count {
                 count = usize::try_from(*number).unwrap_or(usize::MAX);
             } else if u64::try_from(layout.length_with(count)).ok() != Some(*number) {
                 return Err(FieldError::new(&field.name, Rule::CountMismatch));
             }
         }
-        values.push(value);
     }
     layout.check_differences(bytes)?;
-    Ok(Record { layout: Arc::clone(layout), values })
+    Ok(Record { layout: Arc::clone(layout), slots, texts })
 }
 
-fn decode_group(group: &Field, charset: Charset, bytes: &[u8], count: usize) -> Result<Value, FieldError> {
+fn decode_group(
+    group: &Field,
+    charset: Charset,
+    bytes: &[u8],
+    count: usize,
+    texts: &mut Texts,
+) -> Result<Slot, FieldError> {
     let expected = count.checked_mul(group.length).and_then(|length| length.checked_add(group.offset));
     if expected != Some(bytes.len()) {
         return Err(FieldError::new(&group.name, Rule::CountMismatch));
@@ -46,21 +52,25 @@ fn decode_group(group: &Field, charset: Charset, bytes: &[u8], count: usize) -> 
     let mut records = Vec::with_capacity(count);
     for number in 0..count {
         let start = group.offset + number * group.length;
-        let mut values = Vec::with_capacity(group.fields().len());
+        let mut slots = Vec::with_capacity(group.fields().len());
         for field in group.fields() {
-            values.push(decode_field(field, charset, bytes, start + field.offset)?);
+            decode_field(field, charset, (bytes, start + field.offset), &mut slots, texts)?;
         }
-        records.push(values);
+        records.push(slots);
     }
-    Ok(Value::Records(records))
+    Ok(Slot::Records(records))
 }
 
+/// Reads the field that begins at an offset of these bytes.
 #[inline]
-fn decode_field(field: &Field, charset: Charset, bytes: &[u8], offset: usize) -> Result<Value, FieldError> {
-    let own =
-        bytes.get(offset..offset + field.length).ok_or_else(|| FieldError::new(&field.name, Rule::WrongLength))?;
-    match field.decode(own, charset) {
-        Ok(value) => Ok(value),
-        Err(rule) => Err(FieldError::new(&field.name, rule)),
-    }
+fn decode_field(
+    field: &Field,
+    charset: Charset,
+    (bytes, offset): (&[u8], usize),
+    slots: &mut Vec<Slot>,
+    texts: &mut Texts,
+) -> Result<(), FieldError> {
+    let own = bytes.get(offset..offset + field.length).ok_or(Rule::WrongLength);
+    let decoded = own.and_then(|own| field.decode(own, charset, slots, texts));
+    decoded.map_err(|rule| FieldError::new(&field.name, rule))
 }

@@ -1,9 +1,8 @@
 //! Record to bytes: one walk over the layout's fields.
 
-use crate::charset::Charset;
 use crate::error::{FieldError, Rule};
-use crate::field::{Field, FieldType, Origin};
-use crate::record::{Record, Value};
+use crate::field::{Field, Origin};
+use crate::record::{Record, Slot};
 
 /// Appends the message to `out`.
 ///
@@ -13,50 +12,64 @@ use crate::record::{Record, Value};
 /// The first field that breaks a rule; `out` is then as it was.
 pub fn encode(record: &Record, out: &mut Vec<u8>) -> Result<(), FieldError> {
     let start = out.len();
-    let result =
-        encode_fields(record, out).and_then(|()| record.layout.check_differences(out.get(start..).unwrap_or_default()));
+    let result = encode_fields(record, start, out);
     if result.is_err() {
         out.truncate(start);
     }
     result
 }
 
-fn encode_fields(record: &Record, out: &mut Vec<u8>) -> Result<(), FieldError> {
-    let layout = &record.layout;
-    let records = match (layout.group(), record.values.last()) {
-        (Some(_), Some(Value::Records(records))) => records.as_slice(),
-        (Some(group), Some(Value::Absent)) => return Err(FieldError::new(&group.name, Rule::Missing)),
-        (Some(group), _) => return Err(FieldError::new(&group.name, Rule::WrongType)),
-        (None, _) => &[],
+fn encode_fields(record: &Record, start: usize, out: &mut Vec<u8>) -> Result<(), FieldError> {
+    let layout = &*record.layout;
+    let records = match layout.group() {
+        Some(group) => records_of(group, record.slots.last())?,
+        None => &[],
     };
-    let start = out.len();
     out.extend_from_slice(layout.template());
     let header = out.get_mut(start..).unwrap_or_default();
-    for (field, value) in layout.fields().iter().zip(&record.values) {
+    for place in layout.places() {
+        let Some(slot) = record.slots.get(place.index) else { continue };
+        if place.write_usual(slot, &record.texts, header) {
+            continue;
+        }
+        let Some(field) = layout.fields().get(place.index) else { continue };
         let computed = match field.origin {
-            Origin::Count => counted(field, value, records.len())?,
-            Origin::TotalLength => counted(field, value, layout.length_with(records.len()))?,
-            // The template has it.
-            Origin::Constant(_) => continue,
-            _ if field.kind == FieldType::Group => continue,
-            _ => {
-                write(field, value, layout.charset(), header)?;
-                continue;
-            }
+            Origin::Count => &counted(field, slot, records.len())?,
+            Origin::TotalLength => &counted(field, slot, layout.length_with(records.len()))?,
+            _ => slot,
         };
-        write(field, &computed, layout.charset(), header)?;
+        if let Err(rule) = write(field, computed, record, header) {
+            return Err(FieldError::new(&field.name, rule));
+        }
     }
-    let Some(group) = layout.group() else { return Ok(()) };
-    for values in records {
-        if values.len() != group.fields().len() {
+    if let Some(group) = layout.group() {
+        encode_records(group, records, record, out)?;
+    }
+    layout.check_differences(out.get(start..).unwrap_or_default())
+}
+
+/// The records that a group is to have.
+fn records_of<'a>(group: &Field, slot: Option<&'a Slot>) -> Result<&'a [Vec<Slot>], FieldError> {
+    match slot {
+        Some(Slot::Records(records)) => Ok(records),
+        Some(Slot::Absent) => Err(FieldError::new(&group.name, Rule::Missing)),
+        _ => Err(FieldError::new(&group.name, Rule::WrongType)),
+    }
+}
+
+fn encode_records(group: &Field, records: &[Vec<Slot>], record: &Record, out: &mut Vec<u8>) -> Result<(), FieldError> {
+    let layout = &*record.layout;
+    for slots in records {
+        if slots.len() != group.fields().len() {
             return Err(FieldError::new(&group.name, Rule::CountMismatch));
         }
         let start = out.len();
         out.extend_from_slice(layout.record_template());
-        let record = out.get_mut(start..).unwrap_or_default();
-        for (field, value) in group.fields().iter().zip(values) {
-            if !matches!(field.origin, Origin::Constant(_)) {
-                write(field, value, layout.charset(), record)?;
+        let own = out.get_mut(start..).unwrap_or_default();
+        for place in layout.record_places() {
+            let (Some(field), Some(slot)) = (group.fields().get(place.index), slots.get(place.index)) else { continue };
+            if !place.write_usual(slot, &record.texts, own) {
+                write(field, slot, record, own).map_err(|rule| FieldError::new(&field.name, rule))?;
             }
         }
     }
@@ -65,15 +78,16 @@ fn encode_fields(record: &Record, out: &mut Vec<u8>) -> Result<(), FieldError> {
 
 /// Writes a field into its place in a message that holds the templates.
 #[inline]
-fn write(field: &Field, value: &Value, charset: Charset, message: &mut [u8]) -> Result<(), FieldError> {
-    let own = message.get_mut(field.offset..field.offset + field.length);
-    let written = own.ok_or(Rule::WrongLength).and_then(|own| field.write(value, charset, own));
-    written.map_err(|rule| FieldError::new(&field.name, rule))
+fn write(field: &Field, slot: &Slot, record: &Record, message: &mut [u8]) -> Result<(), Rule> {
+    match message.get_mut(field.offset..field.offset + field.length) {
+        Some(own) => field.write(slot, &record.texts, record.layout.charset(), own),
+        None => Err(Rule::WrongLength),
+    }
 }
 
-fn counted(field: &Field, given: &Value, actual: usize) -> Result<Value, FieldError> {
-    let actual = Value::Number(u64::try_from(actual).unwrap_or(u64::MAX));
-    if *given != Value::Absent && *given != actual {
+fn counted(field: &Field, given: &Slot, actual: usize) -> Result<Slot, FieldError> {
+    let actual = Slot::Number(u64::try_from(actual).unwrap_or(u64::MAX));
+    if *given != Slot::Absent && *given != actual {
         return Err(FieldError::new(&field.name, Rule::CountMismatch));
     }
     Ok(actual)

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::ascii::is_digits;
+use crate::ascii::{copy_digits, copy_plain, is_digits, number_of};
 use crate::charset::Charset;
 use crate::error::Rule;
-use crate::record::Value;
+use crate::record::{Slot, Span, Texts};
 
 /// What a field holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,58 @@ pub struct Field {
     pub(crate) fields: Vec<Field>,
 }
 
+/// Where a value goes, with what most values need to get there. A field has the rest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// The field's index.
+    pub(crate) index: usize,
+    from: usize,
+    to: usize,
+    shape: Shape,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    Text,
+    Digits,
+    Other,
+}
+
+impl Place {
+    /// Writes a text that is what most texts are: printable letters of one byte each that fit, and end with none of the padding. Says
+    /// whether it was; else nothing is written that counts.
+    #[inline]
+    pub(crate) fn write_usual(&self, slot: &Slot, texts: &Texts, message: &mut [u8]) -> bool {
+        let Slot::Text(span) = slot else { return false };
+        let text = texts.bytes_of(*span);
+        let Some(own) = message.get_mut(self.from..self.to) else { return false };
+        match self.shape {
+            Shape::Text => {
+                let own = own.get_mut(..text.len());
+                text.last() != Some(&b' ') && own.is_some_and(|own| copy_plain(text, own))
+            }
+            Shape::Digits => {
+                let own = own.len().checked_sub(text.len()).and_then(|start| own.get_mut(start..));
+                !text.is_empty() && own.is_some_and(|own| copy_digits(text, own))
+            }
+            Shape::Other => false,
+        }
+    }
+}
+
 impl Field {
+    /// Where its value goes, if one is written.
+    pub(crate) fn place(&self, index: usize) -> Option<Place> {
+        let shape = match self.kind {
+            FieldType::Group => return None,
+            _ if self.is_silent() => return None,
+            FieldType::Text => Shape::Text,
+            FieldType::Digits => Shape::Digits,
+            _ => Shape::Other,
+        };
+        Some(Place { index, from: self.offset, to: self.offset.saturating_add(self.length), shape })
+    }
+
     /// The name, in camelCase.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -130,40 +181,46 @@ impl Field {
 
     /// Writes a value into the field's own bytes, which hold its template.
     #[inline]
-    pub(crate) fn write(&self, value: &Value, charset: Charset, place: &mut [u8]) -> Result<(), Rule> {
-        match (self.kind, value) {
-            (FieldType::Text, Value::Text(text)) => {
-                if text.ends_with(' ') {
-                    return Err(Rule::TrailingSpace);
-                }
-                let written = charset.encode_to(text, place)?;
-                // The encoder may leave anything behind what it wrote.
-                place.get_mut(written..).unwrap_or_default().fill(b' ');
-                Ok(())
-            }
-            (FieldType::Digits, Value::Text(text)) => {
-                if text.is_empty() {
-                    return Err(Rule::Empty);
-                }
-                check_digits(text.as_bytes())?;
-                let start = place.len().checked_sub(text.len()).ok_or(Rule::TooLong)?;
-                fill(place.get_mut(start..), text.as_bytes())
-            }
-            (FieldType::Date, Value::Text(text)) => {
-                check_date(text.as_bytes())?;
-                fill(Some(place), text.as_bytes())
-            }
-            (FieldType::Time, Value::Text(text)) => {
-                check_time(text.as_bytes())?;
-                fill(Some(place), text.as_bytes())
-            }
-            (FieldType::Number, Value::Number(number)) => self.write_number(*number, place),
-            (FieldType::Amount, Value::Amount(won)) => {
+    pub(crate) fn write(&self, slot: &Slot, texts: &Texts, charset: Charset, place: &mut [u8]) -> Result<(), Rule> {
+        match (slot, self.kind) {
+            (Slot::Text(span), _) => self.write_text(texts.of(*span), charset, place),
+            (Slot::Number(number), FieldType::Number) => self.write_number(*number, place),
+            (Slot::Amount(won), FieldType::Amount) => {
                 self.write_number(u64::try_from(*won).map_err(|_| Rule::OutOfRange)?, place)
             }
-            (FieldType::Filler, _) => Ok(()),
-            (FieldType::Text, Value::Absent) if matches!(self.origin, Origin::Body { optional: true }) => Ok(()),
-            (_, Value::Absent) => Err(Rule::Missing),
+            (Slot::Absent, FieldType::Text) if matches!(self.origin, Origin::Body { optional: true }) => Ok(()),
+            (Slot::Absent, _) => Err(Rule::Missing),
+            _ => Err(Rule::WrongType),
+        }
+    }
+
+    /// The same for a text.
+    #[inline]
+    pub(crate) fn write_text(&self, text: &str, charset: Charset, place: &mut [u8]) -> Result<(), Rule> {
+        let bytes = text.as_bytes();
+        match self.kind {
+            FieldType::Text => {
+                if bytes.last() == Some(&b' ') {
+                    return Err(Rule::TrailingSpace);
+                }
+                charset.encode_padded(text, place)
+            }
+            FieldType::Digits => {
+                if bytes.is_empty() {
+                    return Err(Rule::Empty);
+                }
+                check_digits(bytes)?;
+                let start = place.len().checked_sub(bytes.len()).ok_or(Rule::TooLong)?;
+                fill(place.get_mut(start..), bytes)
+            }
+            FieldType::Date => {
+                check_date(bytes)?;
+                fill(Some(place), bytes)
+            }
+            FieldType::Time => {
+                check_time(bytes)?;
+                fill(Some(place), bytes)
+            }
             _ => Err(Rule::WrongType),
         }
     }
@@ -183,25 +240,36 @@ impl Field {
         Err(Rule::OutOfRange)
     }
 
-    /// Reads the field's own bytes.
+    /// Reads the field's own bytes and adds what they say to the slots.
     #[inline]
-    pub(crate) fn decode(&self, bytes: &[u8], charset: Charset) -> Result<Value, Rule> {
+    pub(crate) fn decode(
+        &self,
+        bytes: &[u8],
+        charset: Charset,
+        slots: &mut Vec<Slot>,
+        texts: &mut Texts,
+    ) -> Result<(), Rule> {
         if let Origin::Constant(constant) = &self.origin {
             // A record holds no constants: they are the layout's.
-            return if bytes == &constant[..] { Ok(Value::Absent) } else { Err(Rule::NotTheConstant) };
+            slots.push(Slot::Absent);
+            return if bytes == &constant[..] { Ok(()) } else { Err(Rule::NotTheConstant) };
         }
         match self.kind {
-            FieldType::Filler | FieldType::Group => Ok(Value::Absent),
-            FieldType::Text => charset.decode(bytes.trim_ascii_end_spaces()).map(Value::Text),
-            FieldType::Digits => ascii(bytes, check_digits).map(Value::Text),
-            FieldType::Date => ascii(bytes, check_date).map(Value::Text),
-            FieldType::Time => ascii(bytes, check_time).map(Value::Text),
-            FieldType::Number => self.decode_number(bytes).map(Value::Number),
+            FieldType::Filler | FieldType::Group => slots.push(Slot::Absent),
+            FieldType::Text => {
+                let span = texts.add(|text| charset.decode_to(bytes.trim_ascii_end_spaces(), text))?;
+                slots.push(Slot::Text(span));
+            }
+            FieldType::Digits => slots.push(Slot::Text(ascii(bytes, check_digits, texts)?)),
+            FieldType::Date => slots.push(Slot::Text(ascii(bytes, check_date, texts)?)),
+            FieldType::Time => slots.push(Slot::Text(ascii(bytes, check_time, texts)?)),
+            FieldType::Number => slots.push(Slot::Number(self.decode_number(bytes)?)),
             FieldType::Amount => {
                 let won = i64::try_from(self.decode_number(bytes)?).map_err(|_| Rule::OutOfRange)?;
-                Ok(Value::Amount(won))
+                slots.push(Slot::Amount(won));
             }
         }
+        Ok(())
     }
 
     fn decode_number(&self, bytes: &[u8]) -> Result<u64, Rule> {
@@ -209,7 +277,7 @@ impl Field {
         // So many digits always fit.
         const SAFE: usize = 19;
         let number = if bytes.len() <= SAFE {
-            bytes.iter().fold(0, |number: u64, digit| number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+            number_of(bytes)
         } else {
             let add = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
             bytes.iter().try_fold(0, add).ok_or(Rule::OutOfRange)?
@@ -230,9 +298,11 @@ impl TrimSpaces for [u8] {
     }
 }
 
-fn ascii(bytes: &[u8], check: fn(&[u8]) -> Result<(), Rule>) -> Result<String, Rule> {
+#[inline]
+fn ascii(bytes: &[u8], check: impl Fn(&[u8]) -> Result<(), Rule>, texts: &mut Texts) -> Result<Span, Rule> {
     check(bytes)?;
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Rule::Malformed)
+    let ascii = std::str::from_utf8(bytes).map_err(|_| Rule::Malformed)?;
+    Ok(texts.push(ascii))
 }
 
 fn fill(place: Option<&mut [u8]>, bytes: &[u8]) -> Result<(), Rule> {

@@ -5,7 +5,7 @@ mod rules;
 
 use crate::charset::Charset;
 use crate::error::{FieldError, LayoutError, Rule};
-use crate::field::{Field, FieldType, Fill, Origin};
+use crate::field::{Field, Fill, Origin, Place};
 use rules::Faults;
 
 /// A message's fields in order, with offsets and total length computed and checked.
@@ -19,6 +19,10 @@ pub struct Layout {
     header_length: usize,
     /// With constants and padding and no value yet: everything but the records of a group, and one such record.
     templates: (Vec<u8>, Vec<u8>),
+    /// Where values are written into the template; the same of one record.
+    places: (Vec<Place>, Vec<Place>),
+    /// Whether the last field is one.
+    has_group: bool,
     /// Pairs of fields that must not hold the same.
     differences: Vec<(usize, usize)>,
     /// Where its name stands in the file.
@@ -97,6 +101,16 @@ impl Layout {
         &self.templates.1
     }
 
+    /// Where values are written, without the group.
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places.0
+    }
+
+    /// The same in one record.
+    pub(crate) fn record_places(&self) -> &[Place] {
+        &self.places.1
+    }
+
     /// The index of a field, to be looked up once when a route is loaded.
     #[must_use]
     pub fn index_of(&self, name: &str) -> Option<usize> {
@@ -118,7 +132,7 @@ impl Layout {
     /// The group of repeated records, if the message has one.
     #[must_use]
     pub fn group(&self) -> Option<&Field> {
-        self.fields.last().filter(|field| field.kind == FieldType::Group)
+        if self.has_group { self.fields.last() } else { None }
     }
 
     /// Length in bytes of the message with this many records.

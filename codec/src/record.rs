@@ -12,29 +12,126 @@ use crate::layout::Layout;
 
 /// The value of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum Value<'a> {
     /// Nothing: a filler, a constant, an optional field that was left out.
     Absent,
     /// Text, digits, a date or a time.
-    Text(String),
+    Text(&'a str),
     /// A count.
     Number(u64),
     /// Won.
     Amount(i64),
     /// The records of a group.
-    Records(Vec<Vec<Value>>),
+    Records(Vec<Vec<Value<'a>>>),
 }
 
 /// The values of one message.
 #[derive(Debug, Clone)]
 pub struct Record {
     pub(crate) layout: Arc<Layout>,
-    pub(crate) values: Vec<Value>,
+    /// In the order of the layout's fields.
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) texts: Texts,
+}
+
+/// A value as a record keeps it: its text stands among the record's texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Absent,
+    Text(Span),
+    Number(u64),
+    Amount(i64),
+    Records(Vec<Vec<Slot>>),
+}
+
+/// Where a text stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    from: u32,
+    to: u32,
+}
+
+impl Span {
+    #[inline]
+    fn range(self) -> std::ops::Range<usize> {
+        let place = |place: u32| usize::try_from(place).unwrap_or(usize::MAX);
+        place(self.from)..place(self.to)
+    }
+}
+
+/// All texts of a record, one behind the other, so that a message costs one allocation and not one for each of its fields.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Texts(String);
+
+impl Texts {
+    /// Room for the texts of a message with so many bytes: a letter of two bytes becomes three.
+    pub(crate) fn for_message_of(bytes: usize) -> Self {
+        Self(String::with_capacity(bytes + bytes / 2))
+    }
+
+    /// Adds what `write` adds.
+    #[inline]
+    pub(crate) fn add<E>(&mut self, write: impl FnOnce(&mut String) -> Result<(), E>) -> Result<Span, E> {
+        let from = self.end();
+        write(&mut self.0)?;
+        Ok(Span { from, to: self.end() })
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, text: &str) -> Span {
+        let from = self.end();
+        self.0.push_str(text);
+        Span { from, to: self.end() }
+    }
+
+    /// Texts of four gibibytes are beyond any message; one that reached so far would read as empty.
+    fn end(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, span: Span) -> &str {
+        self.0.get(span.range()).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn bytes_of(&self, span: Span) -> &[u8] {
+        self.0.as_bytes().get(span.range()).unwrap_or_default()
+    }
+
+    fn keep(&mut self, value: Value<'_>) -> Slot {
+        match value {
+            Value::Absent => Slot::Absent,
+            Value::Text(text) => Slot::Text(self.push(text)),
+            Value::Number(number) => Slot::Number(number),
+            Value::Amount(won) => Slot::Amount(won),
+            Value::Records(records) => {
+                let record = |values: Vec<Value<'_>>| values.into_iter().map(|value| self.keep(value)).collect();
+                Slot::Records(records.into_iter().map(record).collect())
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn value(&self, slot: &Slot) -> Value<'_> {
+        match slot {
+            Slot::Absent => Value::Absent,
+            Slot::Text(span) => Value::Text(self.of(*span)),
+            Slot::Number(number) => Value::Number(*number),
+            Slot::Amount(won) => Value::Amount(*won),
+            Slot::Records(records) => {
+                let record = |slots: &Vec<Slot>| slots.iter().map(|slot| self.value(slot)).collect();
+                Value::Records(records.iter().map(record).collect())
+            }
+        }
+    }
 }
 
 impl PartialEq for Record {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.layout, &other.layout) && self.values == other.values
+        Arc::ptr_eq(&self.layout, &other.layout)
+            && self.slots.len() == other.slots.len()
+            && (0..self.slots.len()).all(|index| self.at(index) == other.at(index))
     }
 }
 
@@ -60,7 +157,8 @@ impl Record {
     /// A record with no values yet.
     #[must_use]
     pub fn new(layout: &Arc<Layout>) -> Self {
-        Self { layout: Arc::clone(layout), values: vec![Value::Absent; layout.fields().len()] }
+        let slots = vec![Slot::Absent; layout.fields().len()];
+        Self { layout: Arc::clone(layout), slots, texts: Texts::for_message_of(layout.header_length()) }
     }
 
     /// Reads a JSON object.
@@ -83,15 +181,15 @@ impl Record {
 
     /// The value at a field's index in the layout.
     #[must_use]
-    pub fn at(&self, index: usize) -> &Value {
-        self.values.get(index).unwrap_or(&Value::Absent)
+    pub fn at(&self, index: usize) -> Value<'_> {
+        self.slots.get(index).map_or(Value::Absent, |slot| self.texts.value(slot))
     }
 
     /// The value of a field by name; [`Value::Absent`] for an unknown one. For the request path, look the index up
     /// once with [`Layout::index_of`] and use [`Record::at`].
     #[must_use]
-    pub fn get(&self, name: &str) -> &Value {
-        self.layout.index_of(name).map_or(&Value::Absent, |index| self.at(index))
+    pub fn get(&self, name: &str) -> Value<'_> {
+        self.layout.index_of(name).map_or(Value::Absent, |index| self.at(index))
     }
 
     /// The text of a field by name; empty when it has none.
@@ -103,10 +201,10 @@ impl Record {
         }
     }
 
-    /// Sets a field by index. An index that the layout does not have is ignored.
-    pub fn set_at(&mut self, index: usize, value: Value) {
-        if let Some(slot) = self.values.get_mut(index) {
-            *slot = value;
+    /// Sets a field by index. An index that the layout does not have is ignored. A text that stood there before keeps its room.
+    pub fn set_at(&mut self, index: usize, value: Value<'_>) {
+        if let Some(slot) = self.slots.get_mut(index) {
+            *slot = self.texts.keep(value);
         }
     }
 
@@ -114,7 +212,7 @@ impl Record {
     ///
     /// # Errors
     /// [`Rule::UnknownField`].
-    pub fn with(mut self, name: &str, value: Value) -> Result<Self, FieldError> {
+    pub fn with(mut self, name: &str, value: Value<'_>) -> Result<Self, FieldError> {
         let index = self
             .layout
             .index_of(name)
@@ -126,33 +224,34 @@ impl Record {
     /// The record as something to write with serde.
     #[must_use]
     pub fn view(&self, view: View) -> impl Serialize + '_ {
-        Written { fields: self.layout.fields(), values: &self.values, view }
+        Written { fields: self.layout.fields(), slots: &self.slots, texts: &self.texts, view }
     }
 }
 
 struct Written<'a> {
     fields: &'a [Field],
-    values: &'a [Value],
+    slots: &'a [Slot],
+    texts: &'a Texts,
     view: View,
 }
 
 impl Serialize for Written<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (field, value) in self.fields.iter().zip(self.values) {
+        for (field, slot) in self.fields.iter().zip(self.slots) {
             if self.view == View::Answer && (field.echo || field.origin == Origin::TotalLength) {
                 continue;
             }
-            match value {
+            match slot {
                 _ if field.is_silent() => {}
-                Value::Absent => {}
-                Value::Text(text) => map.serialize_entry(field.name(), text)?,
-                Value::Number(number) => map.serialize_entry(field.name(), number)?,
-                Value::Amount(won) => map.serialize_entry(field.name(), won)?,
-                Value::Records(records) => {
+                Slot::Absent => {}
+                Slot::Text(span) => map.serialize_entry(field.name(), self.texts.of(*span))?,
+                Slot::Number(number) => map.serialize_entry(field.name(), number)?,
+                Slot::Amount(won) => map.serialize_entry(field.name(), won)?,
+                Slot::Records(records) => {
                     let rows: Vec<_> = records
                         .iter()
-                        .map(|values| Written { fields: field.fields(), values, view: self.view })
+                        .map(|slots| Written { fields: field.fields(), slots, texts: self.texts, view: self.view })
                         .collect();
                     map.serialize_entry(field.name(), &rows)?;
                 }

@@ -275,7 +275,7 @@ impl Resolver {
 async fn ask(institution: &Institution, route: &Route, asking: &mut Asking<'_>, clock: &Clock) -> Heard {
     let mut record = Record::new(&route.request);
     let Some(index) = route.request.index_of("origTranId") else { return Heard::Nothing("internal") };
-    record.set_at(index, Value::Text(asking.id.to_string()));
+    record.set_at(index, Value::Text(asking.id.as_str()));
     let mut frame = Vec::new();
     if codec::encode(&record, &mut frame).is_err() {
         return Heard::Nothing("internal");

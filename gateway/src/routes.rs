@@ -303,7 +303,7 @@ impl Route {
             Err(error) => return Interpretation::Undecodable(error),
         };
         let text = |index: usize| match record.at(index) {
-            Value::Text(text) => text.clone(),
+            Value::Text(text) => text.to_owned(),
             _ => String::new(),
         };
         let answer =

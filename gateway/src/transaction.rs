@@ -140,12 +140,12 @@ impl Transactions {
         let here = self.clock.in_seoul(self.clock.wall());
         let id = self.ledger.draw_id(here.date()).map_err(Failure::from)?;
         for (index, fill) in &route.fills {
-            let text = match fill {
-                Fill::TransactionId => id.to_string(),
-                Fill::BusinessDate => here.strftime("%Y%m%d").to_string(),
-                Fill::Time => here.strftime("%H%M%S").to_string(),
+            let written = match fill {
+                Fill::TransactionId => None,
+                Fill::BusinessDate => Some(here.strftime("%Y%m%d").to_string()),
+                Fill::Time => Some(here.strftime("%H%M%S").to_string()),
             };
-            submission.record.set_at(*index, Value::Text(text));
+            submission.record.set_at(*index, Value::Text(written.as_deref().unwrap_or(id.as_str())));
         }
         let mut frame = Vec::with_capacity(route.request.header_length());
         codec::encode(&submission.record, &mut frame)?;
@@ -304,7 +304,7 @@ fn facts_of(ledger: &Ledger, clock: &Clock, submission: &Submission, id: Transac
         counter_account,
         counter_account_hash,
         amount: match route.ledger.amount.map(|index| record.at(index)) {
-            Some(Value::Amount(won)) => Some(*won),
+            Some(Value::Amount(won)) => Some(won),
             _ => None,
         },
         requested_at: clock.wall().as_microsecond(),

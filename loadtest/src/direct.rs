@@ -32,7 +32,7 @@ impl Line {
         let mut record = Record::new(&self.request);
         let mut set = |name: &str, text: String| {
             if let Some(index) = self.request.index_of(name) {
-                record.set_at(index, Value::Text(text));
+                record.set_at(index, Value::Text(&text));
             }
         };
         set("tranId", format!("GWMNL20260101{:09}", number % 1_000_000_000));

@@ -126,7 +126,7 @@ impl Desk {
                 settlement(bank, text("settleDate"), already, draft)
             }
             Message::Transfer => {
-                let amount = if let Value::Amount(won) = record.get("amount") { *won } else { 0 };
+                let amount = if let Value::Amount(won) = record.get("amount") { won } else { 0 };
                 let (code, left) = bank.transfer(text("tranId"), text("fromAccount"), text("toAccount"), amount);
                 draft.amount("balanceAfter", left).code(code)
             }
@@ -140,14 +140,14 @@ impl Desk {
         self.write(request, Draft::default().code(code))
     }
 
-    fn write(&self, request: &Request, draft: Draft) -> Option<Reply> {
+    fn write(&self, request: &Request, draft: Draft<'_>) -> Option<Reply> {
         let layout = self.catalog.get(request.message.layouts().1)?;
         let mut record = Record::new(layout);
         for (index, field) in layout.fields().iter().enumerate() {
             let value = if field.is_echo() {
                 echo_of(request, field.name())
             } else if field.name() == "responseMessage" {
-                Value::Text(draft.message.unwrap_or_else(|| message_for(request.message, &draft.code)).to_owned())
+                Value::Text(draft.message.unwrap_or_else(|| message_for(request.message, &draft.code)))
             } else {
                 draft.value(field.name()).unwrap_or_else(|| zero(field.kind()))
             };
@@ -160,19 +160,19 @@ impl Desk {
 }
 
 /// A reply's `txCode` echoes a constant of the request, which a record does not hold.
-fn echo_of(request: &Request, name: &str) -> Value {
+fn echo_of<'a>(request: &'a Request, name: &str) -> Value<'a> {
     let Some(field) = request.record.layout().field(name) else { return Value::Absent };
     match field.origin() {
-        Origin::Constant(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
-        _ => request.record.get(name).clone(),
+        Origin::Constant(bytes) => Value::Text(std::str::from_utf8(bytes).unwrap_or_default()),
+        _ => request.record.get(name),
     }
 }
 
-fn zero(kind: FieldType) -> Value {
+fn zero(kind: FieldType) -> Value<'static> {
     match kind {
         FieldType::Amount => Value::Amount(0),
-        FieldType::Date => Value::Text("20260101".to_owned()),
-        FieldType::Text => Value::Text(String::new()),
+        FieldType::Date => Value::Text("20260101"),
+        FieldType::Text => Value::Text(""),
         FieldType::Group => Value::Records(Vec::new()),
         _ => Value::Absent,
     }
@@ -204,13 +204,13 @@ impl Reply {
 
 /// What the bank decided, before it is written down.
 #[derive(Default)]
-struct Draft {
+struct Draft<'a> {
     code: String,
     message: Option<&'static str>,
-    values: Vec<(&'static str, Value)>,
+    values: Vec<(&'static str, Value<'a>)>,
 }
 
-impl Draft {
+impl<'a> Draft<'a> {
     fn code(mut self, code: &str) -> Self {
         code.clone_into(&mut self.code);
         self
@@ -221,39 +221,39 @@ impl Draft {
         self
     }
 
-    fn set(mut self, name: &'static str, value: Value) -> Self {
+    fn set(mut self, name: &'static str, value: Value<'a>) -> Self {
         self.values.push((name, value));
         self
     }
 
-    fn text(self, name: &'static str, text: &str) -> Self {
-        self.set(name, Value::Text(text.to_owned()))
+    fn text(self, name: &'static str, text: &'a str) -> Self {
+        self.set(name, Value::Text(text))
     }
 
     fn amount(self, name: &'static str, won: i64) -> Self {
         self.set(name, Value::Amount(won))
     }
 
-    fn value(&self, name: &str) -> Option<Value> {
+    fn value(&self, name: &str) -> Option<Value<'_>> {
         if name == "responseCode" {
-            return Some(Value::Text(self.code.clone()));
+            return Some(Value::Text(&self.code));
         }
         self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
     }
 }
 
 /// Entries that follow from the account number: as many as were asked for, oldest first, alternating in and out.
-fn history(record: &Record, bank: &Bank, draft: Draft) -> Draft {
+fn history<'a>(record: &'a Record, bank: &Bank, draft: Draft<'a>) -> Draft<'a> {
     let Some(mut balance) = bank.balance(record.text("accountNo")) else { return draft.code(NO_SUCH) };
     let (from, to) = (record.text("fromDate"), record.text("toDate"));
-    let asked = if let Value::Number(asked) = record.get("reqCount") { *asked } else { 0 };
+    let asked = if let Value::Number(asked) = record.get("reqCount") { asked } else { 0 };
     let count = if from > to { 0 } else { asked };
     let mut rows = Vec::new();
     for seq in 1..=count {
         let incoming = seq % 2 == 1;
         let won = 1_000 * i64::try_from(seq).unwrap_or_default();
         balance += if incoming { won } else { -won };
-        let text = |text: &str| Value::Text(text.to_owned());
+        let text = Value::Text;
         rows.push(vec![
             Value::Number(seq),
             text(if incoming { from } else { to }),
@@ -266,19 +266,19 @@ fn history(record: &Record, bank: &Bank, draft: Draft) -> Draft {
     draft.set("records", Value::Records(rows)).code(OK)
 }
 
-fn settlement(bank: &Bank, day: &str, already: usize, draft: Draft) -> Draft {
+fn settlement<'a>(bank: &'a Bank, day: &str, already: usize, draft: Draft<'a>) -> Draft<'a> {
     let (page, more) = bank.settlement(day, already);
-    let text = |text: &str| Value::Text(text.to_owned());
-    let row = |line: &crate::bank::Settled<'_>| {
+    let text = Value::Text;
+    let row = |line: crate::bank::Settled<'a>| {
         let flag = if line.booking.state == BookingState::Cancelled { "99" } else { "00" };
         vec![text(line.id), text(&line.booking.from), Value::Amount(line.booking.amount), text(flag)]
     };
-    let rows = page.iter().map(row).collect();
+    let rows = page.into_iter().map(row).collect();
     draft.set("records", Value::Records(rows)).code(if more { MORE } else { OK })
 }
 
 /// Won times 10,000 for one unit. The rate's date is the day in the request's transaction id.
-fn exchange_rate(record: &Record, draft: Draft) -> Draft {
+fn exchange_rate<'a>(record: &'a Record, draft: Draft<'a>) -> Draft<'a> {
     let rate = match record.text("currency") {
         "USD" => 13_955_000,
         "EUR" => 15_120_000,

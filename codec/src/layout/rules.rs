@@ -10,7 +10,6 @@ use super::Layout;
 use crate::charset::Charset;
 use crate::error::LayoutError;
 use crate::field::{Field, FieldType, Fill, Origin};
-use crate::record::Value;
 
 /// Longest field and longest message, in bytes; no framing carries more in one piece that a host would read.
 const LENGTH_MAX: usize = 65_535;
@@ -44,9 +43,24 @@ pub(super) fn check(raw: RawLayout, faults: &mut Faults<'_>) -> Option<Layout> {
     };
     let group = fields.last().filter(|field| field.kind == FieldType::Group);
     let templates = (template(&fields), group.map(|group| template(&group.fields)).unwrap_or_default());
+    let places = |fields: &[Field]| fields.iter().enumerate().filter_map(|(index, field)| field.place(index)).collect();
+    let places = (places(&fields), group.map(|group| places(&group.fields)).unwrap_or_default());
+    let has_group = group.is_some();
     let differences = (0..).zip(&fields).filter_map(|(index, field)| Some((index, field.differs_from?))).collect();
     let name = raw.name.into_inner();
-    Some(Layout { name, version, public, charset, fields, header_length, templates, differences, line })
+    Some(Layout {
+        name,
+        version,
+        public,
+        charset,
+        fields,
+        header_length,
+        templates,
+        places,
+        has_group,
+        differences,
+        line,
+    })
 }
 
 #[derive(Deserialize)]
@@ -283,9 +297,8 @@ fn check_origin(raw: &RawField, at: usize, field: &Field, charset: Charset, faul
         refuse("is not text, and only text may be optional");
     }
     if let Some(constant) = &raw.constant {
-        let value = if field.kind == FieldType::Text { Some(Value::Text(constant.clone())) } else { None };
         let mut bytes = if field.length <= LENGTH_MAX { field.template() } else { Vec::new() };
-        let fits = value.is_some_and(|value| field.write(&value, charset, &mut bytes).is_ok());
+        let fits = field.kind == FieldType::Text && field.write_text(constant, charset, &mut bytes).is_ok();
         if !fits {
             refuse("has a constant that does not fit its length, charset or type (constants are text)");
         }

@@ -129,7 +129,7 @@ fn json_that_breaks_a_rule_is_refused_with_field_and_rule_and_never_the_value() 
         assert_ne!(json, good);
         let error = match Record::from_json(&layout, json.as_bytes(), Accepts::Body) {
             Ok(record) => {
-                let record = record.with("tranId", codec::Value::Text("GWMNU202611290000001A3".into())).unwrap();
+                let record = record.with("tranId", codec::Value::Text("GWMNU202611290000001A3")).unwrap();
                 encode(&record, &mut Vec::new()).unwrap_err()
             }
             Err(error) => error.unwrap_or_else(|| panic!("{json}: no field named")),
@@ -165,7 +165,7 @@ fn a_count_beyond_all_bounds_is_an_error() {
 #[test]
 fn accounts_that_are_one_on_the_wire_do_not_differ() {
     let layout = layout("transfer-request", "euc-kr");
-    let text = |text: &str| codec::Value::Text(text.into());
+    let text = codec::Value::Text;
     let record = Record::new(&layout)
         .with("tranId", text("GWMNU202611290000001A3"))
         .unwrap()

@@ -35,14 +35,14 @@ fn decoding_what_was_encoded_gives_the_same_record_or_encoding_refuses() {
     let mut runner = TestRunner::new(Config { cases: 2_000, failure_persistence: None, ..Config::default() });
     let result = runner.run(&transfers(), |Transfer { charset, accounts, amount, texts }| {
         let layout = layout("transfer-request", charset);
-        let pad = |digits: &str| Value::Text(format!("{digits:0>14}"));
-        let set = |record: Record, name: &str, value| record.with(name, value).unwrap();
-        let record = set(Record::new(&layout), "tranId", Value::Text("GWMNU202611290000001A3".into()));
-        let record = set(record, "fromAccount", pad(&accounts.0));
-        let record = set(record, "toAccount", pad(&accounts.1));
+        let pad = |digits: &str| format!("{digits:0>14}");
+        let set = |record: Record, name: &str, value: Value<'_>| record.with(name, value).unwrap();
+        let record = set(Record::new(&layout), "tranId", Value::Text("GWMNU202611290000001A3"));
+        let record = set(record, "fromAccount", Value::Text(&pad(&accounts.0)));
+        let record = set(record, "toAccount", Value::Text(&pad(&accounts.1)));
         let record = set(record, "amount", Value::Amount(amount));
-        let record = set(record, "payeeName", Value::Text(texts.0));
-        let record = set(record, "memo", Value::Text(texts.1));
+        let record = set(record, "payeeName", Value::Text(&texts.0));
+        let record = set(record, "memo", Value::Text(&texts.1));
         let mut bytes = Vec::new();
         match encode(&record, &mut bytes) {
             Ok(()) => {
@@ -65,19 +65,19 @@ proptest! {
     ) {
         let layout = layout("history-reply", "cp949");
         let rows = records.iter().map(|(seq, amount, summary)| vec![
-            Value::Number(*seq), Value::Text("20260601".into()), Value::Text("입금".into()),
-            Value::Amount(*amount), Value::Amount(*amount), Value::Text(summary.clone()),
+            Value::Number(*seq), Value::Text("20260601"), Value::Text("입금"),
+            Value::Amount(*amount), Value::Amount(*amount), Value::Text(summary),
         ]).collect::<Vec<_>>();
         let record = Record::new(&layout)
-            .with("accountNo", Value::Text("00000000000007".into())).unwrap()
-            .with("responseCode", Value::Text("0000".into())).unwrap()
+            .with("accountNo", Value::Text("00000000000007")).unwrap()
+            .with("responseCode", Value::Text("0000")).unwrap()
             .with("records", Value::Records(rows.clone())).unwrap();
         let mut bytes = Vec::new();
         encode(&record, &mut bytes).unwrap();
         prop_assert_eq!(bytes.len(), 30 + 55 * records.len());
         let decoded = decode(&layout, &bytes).unwrap();
-        prop_assert_eq!(decoded.get("records"), &Value::Records(rows));
-        prop_assert_eq!(decoded.get("recordCount"), &Value::Number(records.len() as u64));
+        prop_assert_eq!(decoded.get("records"), Value::Records(rows));
+        prop_assert_eq!(decoded.get("recordCount"), Value::Number(records.len() as u64));
     }
 }
 

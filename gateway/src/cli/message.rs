@@ -64,7 +64,10 @@ fn show_fields(fields: &[Field], layout: &Layout, bytes: &[u8], base: usize) {
             continue;
         }
         let own = bytes.get(at..at + field.length()).unwrap_or_default();
-        let text = layout.charset().decode(own).unwrap_or_default();
+        let mut text = String::new();
+        if layout.charset().decode_to(own, &mut text).is_err() {
+            text.clear();
+        }
         println!("{at:>6} {:>6}  {:<18} {}", field.length(), field.name(), text.trim_end());
     }
 }

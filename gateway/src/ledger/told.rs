@@ -1,7 +1,7 @@
 //! Telling many tasks something at once. They live on several single-threaded runtimes, and to wake one of another runtime's tasks costs
 //! a system call, each: so each runtime is woken once, and wakes its own.
 
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// What a task waits for.
@@ -33,24 +33,29 @@ impl<T> Told<T> {
     }
 }
 
+/// Those who live on one runtime, and what each is told.
+struct Away<T> {
+    runtime: Handle,
+    all: Vec<(Told<T>, T)>,
+}
+
 /// Tells each what is his; those of one runtime in the order in which they stand here.
 pub(super) fn tell_all<T: Send + 'static>(all: impl Iterator<Item = (Told<T>, T)>) {
     let here = Handle::try_current().ok().map(|runtime| runtime.id());
-    let mut away: Vec<(Id, Handle, Vec<(Told<T>, T)>)> = Vec::new();
+    let mut groups: Vec<Away<T>> = Vec::new();
     for (mut told, what) in all {
         let Some(runtime) = told.runtime.take().filter(|runtime| Some(runtime.id()) != here) else {
             told.tell(what);
             continue;
         };
-        let id = runtime.id();
-        match away.iter_mut().find(|(there, ..)| *there == id) {
-            Some((.., group)) => group.push((told, what)),
-            None => away.push((id, runtime, vec![(told, what)])),
+        match groups.iter_mut().find(|group| group.runtime.id() == runtime.id()) {
+            Some(group) => group.all.push((told, what)),
+            None => groups.push(Away { runtime, all: vec![(told, what)] }),
         }
     }
-    for (_, runtime, group) in away {
+    for Away { runtime, all } in groups {
         // A runtime that has stopped drops the task, and whoever waits hears that nobody will tell him.
-        drop(runtime.spawn(async move { group.into_iter().for_each(|(told, what)| told.tell(what)) }));
+        drop(runtime.spawn(async move { all.into_iter().for_each(|(told, what)| told.tell(what)) }));
     }
 }
 

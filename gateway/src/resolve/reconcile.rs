@@ -251,10 +251,10 @@ impl Reconciler {
     ) -> Result<Record, RunError> {
         let mut record = Record::new(&route.request);
         if let Some(index) = route.request.index_of("settleDate") {
-            record.set_at(index, Value::Text(day.to_owned()));
+            record.set_at(index, Value::Text(day));
         }
         if let Some((index, already)) = page {
-            record.set_at(index, Value::Text(format!("{already:08}")));
+            record.set_at(index, Value::Text(&format!("{already:08}")));
         }
         let mut frame = Vec::new();
         codec::encode(&record, &mut frame).map_err(|_| RunError::Host("the request does not fit"))?;
@@ -294,12 +294,12 @@ fn lines_of(reply: &Record, already: u64) -> Option<Vec<HostLine>> {
     let index = |name: &str| group.fields().iter().position(|field| field.name() == name);
     let (id, amount, flag) = (index("tranId")?, index("amount")?, index("statusFlag")?);
     let Value::Records(rows) = reply.get(group.name()) else { return None };
-    let line = |(nth, row): (usize, &Vec<Value>)| match (row.get(id)?, row.get(amount)?, row.get(flag)?) {
+    let line = |(nth, row): (usize, &Vec<Value<'_>>)| match (row.get(id)?, row.get(amount)?, row.get(flag)?) {
         (Value::Text(id), Value::Amount(amount), Value::Text(flag)) => Some(HostLine {
-            id: id.clone(),
+            id: (*id).to_owned(),
             position: already + u64::try_from(nth).ok()?,
             amount: *amount,
-            flag: flag.clone(),
+            flag: (*flag).to_owned(),
         }),
         _ => None,
     };

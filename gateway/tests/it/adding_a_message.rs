@@ -45,15 +45,15 @@ async fn a_layout_file_and_a_route_entry_make_a_new_message_with_no_rust_edited(
             while stream.read_exact(&mut frame).await.is_ok() {
                 let asked = decode(&request_layout, &frame[4..]).unwrap();
                 let answer = Record::new(&reply_layout)
-                    .with("tranId", asked.get("tranId").clone())
+                    .with("tranId", asked.get("tranId"))
                     .unwrap()
-                    .with("memberNo", asked.get("memberNo").clone())
+                    .with("memberNo", asked.get("memberNo"))
                     .unwrap()
                     .with("points", Value::Number(12_500))
                     .unwrap()
-                    .with("grade", Value::Text("골드".into()))
+                    .with("grade", Value::Text("골드"))
                     .unwrap()
-                    .with("responseCode", Value::Text("0000".into()))
+                    .with("responseCode", Value::Text("0000"))
                     .unwrap();
                 let mut bytes = format!("{:04}", reply_layout.header_length()).into_bytes();
                 encode(&answer, &mut bytes).unwrap();

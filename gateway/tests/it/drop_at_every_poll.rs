@@ -129,7 +129,7 @@ impl World {
         };
         let mut record = Record::from_json(&self.route.request, body.as_bytes(), Accepts::Body).unwrap();
         for (index, _) in &self.route.fills {
-            record.set_at(*index, Value::Text(facts.id.to_string()));
+            record.set_at(*index, Value::Text(facts.id.as_str()));
         }
         let mut frame = Vec::new();
         codec::encode(&record, &mut frame).unwrap();
@@ -253,7 +253,7 @@ async fn one_drop(kind: Kind, (warm, half_open): (bool, bool), polls: usize, slo
     let record = world.call(world.facts(), account).await.unwrap_or_else(|fault| panic!("{told}: {fault:?}"));
     let balance = Value::Amount(opening_balance(account).unwrap() - i64::from(kind == Kind::Mutation));
     let field = if kind == Kind::Inquiry { "balance" } else { "balanceAfter" };
-    assert_eq!(record.get(field), &balance, "{told}");
+    assert_eq!(record.get(field), balance, "{told}");
     let sockets = world.simulator.host().counters().connections.open;
     assert!(sockets <= 1, "{told}: {sockets} sockets for one place");
     ended
