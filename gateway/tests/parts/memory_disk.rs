@@ -15,6 +15,8 @@ pub(crate) struct MemoryDisk {
     note: Mutex<Option<Vec<u8>>>,
     pub(crate) full: AtomicBool,
     pub(crate) sync_fails: Arc<AtomicU64>,
+    /// The next sync panics.
+    pub(crate) sync_panics: Arc<AtomicBool>,
     /// The most bytes that one read asked for.
     pub(crate) longest_read: Arc<AtomicU64>,
 }
@@ -26,6 +28,7 @@ pub(crate) struct MemoryFile {
     /// Pages that a failed sync left in the cache and marked clean: no later sync writes them, unless they are written anew.
     forgotten: Mutex<BTreeSet<usize>>,
     sync_fails: Arc<AtomicU64>,
+    sync_panics: Arc<AtomicBool>,
     longest_read: Arc<AtomicU64>,
 }
 
@@ -80,6 +83,7 @@ impl Disk for MemoryDisk {
             durable: Mutex::new(bytes),
             forgotten: Mutex::default(),
             sync_fails: Arc::clone(&self.sync_fails),
+            sync_panics: Arc::clone(&self.sync_panics),
             longest_read: Arc::clone(&self.longest_read),
         });
         assert!(self.files.lock().unwrap().insert(number, Arc::clone(&file)).is_none(), "segment {number} twice");
@@ -127,6 +131,7 @@ impl SegmentFile for MemoryFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        assert!(!self.sync_panics.load(Ordering::Relaxed), "the test wants this sync to panic");
         let fails = &self.sync_fails;
         if fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
             let (cache, durable) = (self.cache.lock().unwrap(), self.durable.lock().unwrap());

@@ -1,8 +1,9 @@
-//! The journal's one background task: syncs what has gathered, and keeps a spare segment ready.
+//! The journal's own thread: syncs what has gathered, and keeps a spare segment ready. In a simulation it is a task.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Journal;
@@ -13,19 +14,57 @@ use crate::left_out::{Part, is_left_out};
 /// How often a spare segment is tried for while there is none.
 const SPARE_RETRY: Duration = Duration::from_millis(250);
 
+/// Nobody syncs any more when the thread panics.
+struct FailsInPanic(Arc<Journal>);
+
+impl Drop for FailsInPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail();
+        }
+    }
+}
+
 impl Journal {
-    /// Syncs what has gathered whenever there is something; ends when the journal has failed. Should the task itself
-    /// die, the journal has failed: nobody would ever hear of a sync again.
+    /// Syncs what has gathered whenever there is something; ends when the journal has failed. Should the thread or the task die that
+    /// does it, the journal has failed: nobody would ever hear of a sync again.
     pub async fn run_syncer(self: Arc<Self>) {
-        let syncing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&self).sync_for_ever()));
-        if syncing.await.is_err_and(|error| error.is_panic()) {
+        if self.disk.returns_at_once() {
+            let syncing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&self).sync_for_ever()));
+            if syncing.await.is_err_and(|error| error.is_panic()) {
+                self.fail();
+            }
+            return;
+        }
+        // When this is dropped, the thread ends, behind the sync that it is at.
+        let stop = CancellationToken::new();
+        let _stop = stop.clone().drop_guard();
+        let journal = Arc::clone(&self);
+        let started = std::thread::Builder::new().name("journal".to_owned()).spawn(move || journal.sync_here(&stop));
+        if let Err(error) = started {
+            tracing::error!(kind = ?error.kind(), "no thread to sync the journal");
             self.fail();
         }
+        self.failed.cancelled().await;
+    }
+
+    /// Syncs on this thread, which has nothing else to do: nobody has to be woken to do it and to say that it is done.
+    fn sync_here(self: Arc<Self>, stop: &CancellationToken) {
+        let _fails = FailsInPanic(Arc::clone(&self));
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
+            return self.fail();
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                () = self.sync_for_ever() => {}
+                () = stop.cancelled() => {}
+            }
+        });
     }
 
     async fn sync_for_ever(self: Arc<Self>) {
         loop {
-            self.keep_spare().await;
+            self.keep_spare();
             let has_spare = self.writer().spare.is_some();
             tokio::select! {
                 biased;
@@ -39,12 +78,12 @@ impl Journal {
                 () = self.demand.notified() => {}
                 () = tokio::time::sleep(self.settings.sync_interval) => {}
             }
-            self.sync_once().await;
+            self.sync_once();
         }
     }
 
     /// Syncs what was written so far, in its turn.
-    async fn sync_once(self: &Arc<Self>) {
+    fn sync_once(&self) {
         let (file, target) = {
             let mut writer = self.writer();
             let target = writer.end();
@@ -52,7 +91,7 @@ impl Journal {
             let Some(segment) = writer.segments.back() else { return };
             (Arc::clone(&segment.file), target)
         };
-        let synced = self.disk.apart(move || if is_left_out(Part::Sync) { Ok(()) } else { file.sync() }).await;
+        let synced = if is_left_out(Part::Sync) { Ok(()) } else { file.sync() };
         let mut writer = self.writer();
         if writer.end().segment != target.segment {
             // A switch came between: all of it was written again, and the next sync covers it.
@@ -78,7 +117,7 @@ impl Journal {
     }
 
     /// Keeps one segment ready, as long as the limit allows.
-    async fn keep_spare(self: &Arc<Self>) {
+    fn keep_spare(&self) {
         let size = self.settings.segment_size();
         let number = {
             let mut writer = self.writer();
@@ -88,9 +127,7 @@ impl Journal {
             }
             writer.take_number()
         };
-        let disk = Arc::clone(&self.disk);
-        let created = self.disk.apart(move || disk.create(number, size)).await;
-        match created {
+        match self.disk.create(number, size) {
             Ok(file) => {
                 let mut writer = self.writer();
                 if number > writer.end().segment {

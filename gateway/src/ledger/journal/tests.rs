@@ -537,3 +537,20 @@ async fn a_start_asks_for_no_more_of_a_segment_than_a_piece_at_a_time() {
     recover(&disk).unwrap();
     assert!(disk.longest_read.load(Ordering::Relaxed) <= 1_048_576);
 }
+
+#[tokio::test]
+async fn a_journal_whose_thread_dies_has_failed_and_says_so() {
+    let disk = Arc::new(MemoryDisk::default());
+    let (journal, syncer) = start(&disk);
+    let room = journal.reserve().unwrap();
+    let first = journal.append_intent(&facts(1)).unwrap();
+    journal.durable(first).await.unwrap();
+    disk.sync_panics.store(true, Ordering::Relaxed);
+    let second = journal.append_intent(&facts(2)).unwrap();
+    assert!(matches!(journal.durable(second).await, Err(JournalError::Failed)));
+    assert!(matches!(journal.append_intent(&facts(3)), Err(JournalError::Failed)));
+    assert!(matches!(journal.reserve(), Err(JournalError::Failed)));
+    // Whoever waited for it to end hears that it has.
+    syncer.await.unwrap();
+    drop(room);
+}
