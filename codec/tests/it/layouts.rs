@@ -181,3 +181,26 @@ fn accounts_that_are_one_on_the_wire_do_not_differ() {
     let error = encode(&record, &mut bytes).unwrap_err();
     assert_eq!((&*error.field, error.rule, bytes.len()), ("toAccount", Rule::MustDiffer, 0));
 }
+
+#[test]
+fn a_value_that_breaks_its_fields_rule_is_refused_by_name() {
+    let layout = layout("balance-request", "euc-kr");
+    let id = "GWMNU202611290000001A3";
+    for (name, text, rule) in [
+        ("accountNo", "", Rule::Empty),
+        ("accountNo", "123456789012345", Rule::TooLong),
+        ("accountNo", "1234567890123x", Rule::NotDigits),
+        ("accountNo", "123456789012345x", Rule::NotDigits),
+        ("tranId", "GWMNU202611290000001A ", Rule::TrailingSpace),
+        ("tranId", "GWMNU202611290000001A34", Rule::TooLong),
+        ("tranId", "GWMNU20261129000000\u{1}1A3", Rule::ControlCharacter),
+        ("tranId", "é", Rule::Unmappable),
+    ] {
+        let value = codec::Value::Text;
+        let record = Record::new(&layout).with("tranId", value(id)).unwrap().with("accountNo", value("7")).unwrap();
+        let mut bytes = b"before".to_vec();
+        let error = encode(&record.with(name, value(text)).unwrap(), &mut bytes).unwrap_err();
+        assert_eq!((&*error.field, error.rule), (name, rule), "{text:?}");
+        assert_eq!(bytes, b"before", "{text:?}");
+    }
+}

@@ -547,7 +547,8 @@ async fn a_journal_whose_thread_dies_has_failed_and_says_so() {
     journal.durable(first).await.unwrap();
     disk.sync_panics.store(true, Ordering::Relaxed);
     let second = journal.append_intent(&facts(2)).unwrap();
-    assert!(matches!(journal.durable(second).await, Err(JournalError::Failed)));
+    let ended = tokio::time::timeout(Duration::from_secs(5), journal.durable(second)).await;
+    assert!(matches!(ended, Ok(Err(JournalError::Failed))), "{ended:?}");
     assert!(matches!(journal.append_intent(&facts(3)), Err(JournalError::Failed)));
     assert!(matches!(journal.reserve(), Err(JournalError::Failed)));
     // Whoever waited for it to end hears that it has.
