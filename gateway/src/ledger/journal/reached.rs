@@ -1,4 +1,5 @@
-//! How far something has got, and those who wait until it has got further.
+//! How far something has got, and those who wait until it has got further. They are woken in the order in which they came; a
+//! watch channel wakes them in a random one, and then no run could be replayed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
