@@ -90,7 +90,7 @@ impl Charset {
     /// Each field is decoded by itself: across a boundary a cut letter would quietly join the neighbour's first byte.
     ///
     /// # Errors
-    /// [`Rule::ControlCharacter`] or [`Rule::Malformed`].
+    /// [`Rule::ControlCharacter`] or [`Rule::Malformed`]; what was added to `text` is then nothing.
     pub fn decode_to(self, bytes: &[u8], text: &mut String) -> Result<(), Rule> {
         if is_plain(bytes) {
             text.push_str(std::str::from_utf8(bytes).map_err(|_| Rule::Malformed)?);

@@ -84,7 +84,7 @@ impl Texts {
         Span { from, to: self.end() }
     }
 
-    /// Texts of four gibibytes are beyond any message; one that reached so far would read as empty.
+    /// Texts of four gibibytes are beyond any message; what stands behind them would be lost.
     fn end(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }

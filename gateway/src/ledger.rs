@@ -348,6 +348,10 @@ impl Ledger {
             tracing::debug!("the store did not take our leave");
         }
         self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+        // Whoever opens the folder next must not meet its last sync.
+        if tokio::time::timeout(limit / 4, self.journal.syncer_ended()).await.is_err() {
+            tracing::debug!("the journal's last sync has not ended");
+        }
     }
 }
 

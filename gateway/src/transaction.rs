@@ -267,7 +267,7 @@ fn claim_of(submission: &Submission, facts: &Facts, frame: &[u8], left: Duration
         key_hash,
     };
     let fingerprint = route.fingerprint(frame);
-    Ok(Claim { key, facts: facts.clone(), fingerprint, lease: left + route.settle_time })
+    Ok(Claim::new(key, facts.clone(), fingerprint, left + route.settle_time))
 }
 
 /// What a key that was used before leads to.

@@ -3,7 +3,7 @@
 CREATE TABLE ledger_4 (
     seq                    INTEGER PRIMARY KEY AUTOINCREMENT,
     transaction_id         TEXT    NOT NULL UNIQUE,
-    business_day           TEXT    NOT NULL,
+    business_day           TEXT    NOT NULL DEFAULT '',
     tx_code                TEXT    NOT NULL,
     route                  TEXT    NOT NULL,
     kind                   TEXT    NOT NULL CHECK (kind = 'inquiry' OR kind = 'mutation'),
@@ -46,6 +46,8 @@ CREATE TABLE ledger_4 (
     CHECK ((status = 'FAILED') = (proof IS NOT NULL))
 ) STRICT;
 
+-- The next row is behind all that were there, also behind those that somebody took away.
+INSERT INTO sqlite_sequence (name, seq) SELECT 'ledger_4', seq FROM sqlite_sequence WHERE name = 'ledger';
 INSERT INTO ledger_4 (
     seq, transaction_id, business_day, tx_code, route, kind, institution, client, account_masked, account_hash,
     counter_account_masked, counter_account_hash, amount, status, proof, response_code, detail, attempts, attempt_log,
@@ -98,6 +100,6 @@ FROM idempotency_claim;
 DROP TABLE idempotency_claim;
 ALTER TABLE idempotency_claim_4 RENAME TO idempotency_claim;
 
--- By its transaction's id a claim is found by that column's own index.
+-- One claim is found by its transaction's id in that column's own index, all that are open in claim_open.
 CREATE INDEX claim_open ON idempotency_claim (journal_id, lease_until) WHERE state <> 'ENDED';
 CREATE INDEX claim_ended ON idempotency_claim (ended_at) WHERE state = 'ENDED';

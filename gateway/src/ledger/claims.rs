@@ -64,8 +64,11 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct Waiting {
     claim: Claim,
-    answer: Told<Result<Claimed, StoreError>>,
+    answer: Told<Answered>,
 }
+
+/// What whoever waits for a claim is told.
+type Answered = Result<Claimed, StoreError>;
 
 /// Transactions of this process that the store does not know the end of.
 #[derive(Debug, Default)]
@@ -261,48 +264,58 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
     if group.is_empty() {
         return None;
     }
-    let claims: Vec<Claim> = group.iter().map(|waiting| waiting.claim.clone()).collect();
+    let (claims, answers): (Vec<Claim>, Vec<_>) =
+        group.drain(..).map(|Waiting { claim, answer }| (claim, answer)).unzip();
+    let waiting = claims.iter().zip(answers);
     match store.claim(owner, &claims).await {
         Ok(claimed) => {
             let (again, settled): (Vec<_>, Vec<_>) =
-                group.drain(..).zip(claimed).partition(|(_, claimed)| *claimed == Claimed::LetGo);
+                waiting.zip(claimed).partition(|(_, claimed)| *claimed == Claimed::LetGo);
             // Whoever is gone is found by the sweep.
-            tell_all(settled.into_iter().map(|(waiting, claimed)| (waiting.answer, Ok(claimed))));
-            for (waiting, _) in again {
-                one_by_one(store, owner, waiting).await;
-            }
-            Some(false)
+            tell_all(settled.into_iter().map(|((_, answer), claimed)| (answer, Ok(claimed))));
+            let again = again.into_iter().map(|(waiting, _)| waiting);
+            one_by_one(store, owner, again, fenced).await
         }
         Err(error) if error.is_contention() => {
             // It certainly did not happen: one by one, while somebody still waits.
-            for waiting in group.drain(..) {
-                one_by_one(store, owner, waiting).await;
-            }
-            Some(false)
+            one_by_one(store, owner, waiting, fenced).await
         }
-        Err(error) => {
-            if matches!(error, StoreError::Fenced) {
-                fenced.cancel();
-            }
-            tracing::warn!(store = store.name(), claims = group.len(), "the store does not take idempotency claims");
-            group.clear();
-            Some(true)
-        }
+        Err(error) => Some(is_down(store, &error, claims.len(), fenced)),
     }
 }
 
-async fn one_by_one(store: &Store, owner: Owner, waiting: Waiting) {
-    let mut tries = 0;
-    while !waiting.answer.has_gone() && tries < 50 {
-        tries += 1;
-        match store.claim(owner, std::slice::from_ref(&waiting.claim)).await {
-            Ok(claimed) => match claimed.into_iter().next() {
-                Some(Claimed::LetGo) => tokio::time::sleep(Duration::from_millis(5)).await,
-                Some(claimed) => return tell_all(std::iter::once((waiting.answer, Ok(claimed)))),
-                None => return,
-            },
-            Err(error) if error.is_contention() => tokio::time::sleep(Duration::from_millis(5)).await,
-            Err(_) => return,
+/// What an error that leaves everything open is taken for: nobody else is told anything now.
+fn is_down(store: &Store, error: &StoreError, claims: usize, fenced: &CancellationToken) -> bool {
+    if matches!(error, StoreError::Fenced) {
+        fenced.cancel();
+    }
+    tracing::warn!(store = store.name(), claims, "the store does not take idempotency claims");
+    true
+}
+
+/// Commits claims one by one, each while somebody waits for it. Whether the store turned out to be down.
+async fn one_by_one(
+    store: &Store,
+    owner: Owner,
+    waiting: impl Iterator<Item = (&Claim, Told<Answered>)>,
+    fenced: &CancellationToken,
+) -> Option<bool> {
+    for (claim, answer) in waiting {
+        let mut tries = 0;
+        while !answer.has_gone() && tries < 50 {
+            tries += 1;
+            match store.claim(owner, std::slice::from_ref(claim)).await.map(|mut claimed| claimed.pop()) {
+                Ok(Some(Claimed::LetGo)) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(error) if error.is_contention() => tokio::time::sleep(Duration::from_millis(5)).await,
+                Ok(Some(claimed)) => {
+                    tell_all(std::iter::once((answer, Ok(claimed))));
+                    break;
+                }
+                Ok(None) => break,
+                // The others would find the same, each after its own wait.
+                Err(error) => return Some(is_down(store, &error, 1, fenced)),
+            }
         }
     }
+    Some(false)
 }

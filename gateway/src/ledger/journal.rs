@@ -1,6 +1,6 @@
 //! The journal: every intent and outcome on local disk before anybody hears of it. The database may be slow or down.
 //!
-//! Appending writes at once (which survives kill -9) under one short lock; one task syncs what has gathered (which
+//! Appending writes at once (which survives kill -9) under one short lock; one thread syncs what has gathered (which
 //! survives power loss) and tells those who wait for it. Records are kept in memory until synced: when a segment is
 //! full, or a write or sync fails, all that is not known to be durable is written again into a new segment, whose header
 //! says how much of the old one counts. If that fails too, the journal has failed for good and the process must stop.
@@ -14,7 +14,7 @@ mod syncer;
 mod writer;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -144,6 +144,8 @@ pub struct Journal {
     demand: Notify,
     /// Cancelled when the journal has failed for good.
     failed: CancellationToken,
+    /// Set when there is a thread that syncs, cancelled when it has ended.
+    syncer: OnceLock<CancellationToken>,
 }
 
 /// Room for one transaction's intent and outcome. Dropping it gives the room back.
@@ -292,6 +294,13 @@ impl Journal {
         let writer = self.writer();
         let clean = writer.unsynced.is_empty() && writer.syncing.is_empty();
         if clean { self.synced.get() } else { writer.end() }
+    }
+
+    /// Waits until the thread that syncs, which was told to stop, has let go of the folder.
+    pub(in crate::ledger) async fn syncer_ended(&self) {
+        if let Some(ended) = self.syncer.get() {
+            ended.cancelled().await;
+        }
     }
 
     /// How much is durable.

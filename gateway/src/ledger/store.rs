@@ -40,9 +40,6 @@ pub enum StoreError {
     /// Another life of this gateway has taken over, or the journal was retired.
     #[error("this gateway's place in the ledger store was taken over, or its journal was retired")]
     Fenced,
-    /// Others were in the way; it certainly did not happen.
-    #[error("the ledger store is busy")]
-    Contended,
     /// The system gives no random bytes.
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -55,7 +52,7 @@ impl StoreError {
     /// Whether it certainly did not happen, and may be tried again at once.
     #[must_use]
     pub fn is_contention(&self) -> bool {
-        matches!(self, Self::Contended) || sql::is_contention(self)
+        sql::is_contention(self)
     }
 }
 

@@ -44,7 +44,7 @@ fn facts(ledger: &Ledger, key: &str) -> Facts {
 
 fn claim(facts: Facts, key: &str) -> Claim {
     let key = ClaimKey { client: "a".into(), method: "POST".into(), path: "/t".into(), key_hash: key.into() };
-    Claim { key, facts, fingerprint: vec![7; 32], lease: Duration::from_secs(9) }
+    Claim::new(key, facts, vec![7; 32], Duration::from_secs(9))
 }
 
 /// Claims a key and is killed before the intent; then the tail of the journal is what the test makes of it.

@@ -15,11 +15,24 @@ struct State {
     at: Position,
     /// In the order in which they came, each with the place that it waits for.
     waiting: Vec<(Position, Told<()>)>,
+    /// So many may wait before it is looked who has given up.
+    look_at: usize,
+}
+
+/// Fewer than these are not worth a look.
+const LOOK_MIN: usize = 64;
+
+impl State {
+    /// Whoever has given up waits for nothing.
+    fn forget_the_gone(&mut self) {
+        self.waiting.retain(|(_, waiting)| !waiting.has_gone());
+        self.look_at = LOOK_MIN.max(2 * self.waiting.len());
+    }
 }
 
 impl Reached {
     pub(in crate::ledger) fn new(at: Position) -> Self {
-        Self(Mutex::new(State { at, waiting: Vec::new() }))
+        Self(Mutex::new(State { at, waiting: Vec::new(), look_at: LOOK_MIN }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -35,8 +48,7 @@ impl Reached {
         let mut state = self.state();
         state.at = to;
         let reached: Vec<_> = state.waiting.extract_if(.., |(wanted, _)| *wanted <= to).collect();
-        // Whoever has given up waits for nothing.
-        state.waiting.retain(|(_, waiting)| !waiting.has_gone());
+        state.forget_the_gone();
         drop(state);
         tell_all(reached.into_iter().map(|(_, waiting)| (waiting, ())));
     }
@@ -59,8 +71,29 @@ impl Reached {
         if state.at >= position {
             return None;
         }
+        if state.waiting.len() >= state.look_at {
+            state.forget_the_gone();
+        }
         let (told, waits) = told();
         state.waiting.push((position, told));
         Some(waits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn those_who_have_given_up_are_forgotten_although_nothing_moves() {
+        let reached = Reached::new(Position::default());
+        let there = Position { segment: 1, offset: 0 };
+        let waits = reached.register(there).unwrap();
+        for _ in 0..10_000 {
+            drop(reached.register(there));
+        }
+        assert!(reached.state().waiting.len() <= LOOK_MIN, "{}", reached.state().waiting.len());
+        reached.advance(there);
+        waits.await.unwrap();
     }
 }

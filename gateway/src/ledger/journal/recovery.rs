@@ -145,6 +145,7 @@ impl Journal {
             dirty,
             demand: Notify::new(),
             failed: CancellationToken::new(),
+            syncer: std::sync::OnceLock::new(),
         };
         let mut open: Vec<Facts> = scan.open.into_values().map(|(facts, _)| facts).collect();
         open.sort_unstable_by_key(|facts| facts.id);

@@ -39,8 +39,12 @@ impl Journal {
         // When this is dropped, the thread ends, behind the sync that it is at.
         let stop = CancellationToken::new();
         let _stop = stop.clone().drop_guard();
+        let ended = self.syncer.get_or_init(CancellationToken::new).clone();
         let journal = Arc::clone(&self);
-        let started = std::thread::Builder::new().name("journal".to_owned()).spawn(move || journal.sync_here(&stop));
+        let started = std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
+            let _ended = ended.drop_guard();
+            journal.sync_here(&stop);
+        });
         if let Err(error) = started {
             tracing::error!(kind = ?error.kind(), "no thread to sync the journal");
             self.fail();
@@ -56,6 +60,7 @@ impl Journal {
         };
         runtime.block_on(async {
             tokio::select! {
+                biased;
                 () = self.sync_for_ever() => {}
                 () = stop.cancelled() => {}
             }

@@ -26,10 +26,21 @@ pub struct Claim {
     pub key: ClaimKey,
     /// The transaction that wants to run. Enough to make its row, should nobody else be left to do so.
     pub facts: Facts,
+    /// The facts as a store keeps them. Written by whoever claims: the one who commits claims does it for all.
+    pub(super) facts_json: String,
     /// SHA-256 of the frame, without what the gateway fills in.
     pub fingerprint: Vec<u8>,
     /// How long the claim may be thought to be running: what is left of the deadline, and the settle time.
     pub lease: Duration,
+}
+
+impl Claim {
+    /// A claim, ready to be committed.
+    #[must_use]
+    pub fn new(key: ClaimKey, facts: Facts, fingerprint: Vec<u8>, lease: Duration) -> Self {
+        let facts_json = serde_json::to_string(&facts).unwrap_or_default();
+        Self { key, facts, facts_json, fingerprint, lease }
+    }
 }
 
 /// Who claims.

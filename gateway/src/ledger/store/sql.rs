@@ -53,6 +53,8 @@ struct Dialect {
     in_any_run: &'static str,
     /// Before a column whose indexes shall not be used.
     no_index: &'static str,
+    /// Behind the table of claims, when open ones are looked for among all: the way is over them alone, not in the order of ids.
+    open_claims: &'static str,
     /// The store's own clock, in microseconds since 1970.
     now: &'static str,
     /// What a `SELECT` ends with to keep the rows for an update in this transaction. SQLite has one writer anyway.
@@ -70,6 +72,7 @@ const SQLITE: Dialect = Dialect {
     in_any_run: "seq >> 16 IN (WITH RECURSIVE run (n) AS (SELECT COALESCE(MAX(seq), 0) >> 16 FROM ledger \
                  UNION ALL SELECT n - 1 FROM run WHERE n > 0) SELECT n FROM run) AND ",
     no_index: "+",
+    open_claims: " INDEXED BY claim_open",
     now: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
     for_update: "",
     for_update_skipping: "",
@@ -82,6 +85,7 @@ const POSTGRES: Dialect = Dialect {
     insert: "INSERT",
     in_any_run: "",
     no_index: "",
+    open_claims: "",
     now: "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
     for_update: " FOR UPDATE",
     for_update_skipping: " FOR UPDATE SKIP LOCKED",

@@ -12,6 +12,9 @@ use super::{Cells, Session, SqlStore};
 use crate::ledger::id::TransactionId;
 use crate::ledger::row::{Answer, Facts, Outcome, Resolution, ResolveAs, Row, Status};
 
+/// Values of a claim in its insertion.
+const VALUES: usize = 8;
+
 pub(super) fn microseconds(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
@@ -52,16 +55,16 @@ impl SqlStore {
     /// Inserts what is free, while this life of the gateway may still claim.
     fn insertion(&self, owner: Owner, claims: &[&Claim]) -> Statement {
         let write = |statement: Statement, claim: &&Claim| {
-            let Claim { key, facts, fingerprint, lease } = claim;
+            let Claim { key, facts, facts_json, fingerprint, lease } = claim;
             statement
                 .push("(")
-                .bind(&key.client)
-                .and_bind(&key.method)
-                .and_bind(&key.path)
+                .common(VALUES, &key.client)
+                .and_common(VALUES, &key.method)
+                .and_common(VALUES, &key.path)
                 .and_bind(&key.key_hash)
                 .and_bind(facts.id.as_str())
                 .and_bind(fingerprint)
-                .and_bind(serde_json::to_string(facts).unwrap_or_default())
+                .and_bind(facts_json)
                 .and_bind(microseconds(*lease))
                 .push(")")
         };

@@ -136,15 +136,19 @@ impl SqlStore {
         after: &str,
         limit: u32,
     ) -> Result<Vec<Facts>, StoreError> {
-        let select = Statement::new(
-            "SELECT facts FROM idempotency_claim WHERE state <> 'ENDED' AND facts <> '' AND transaction_id > ",
-        )
-        .bind(after)
-        .push(" ORDER BY transaction_id LIMIT ")
-        .bind(limit);
-        let found = self.reading().await?.all(select).await?;
+        let found = self.reading().await?.all(self.look_for_claims(after, limit)).await?;
         let facts = |mut cells: Cells| serde_json::from_str(&cells.text()?).map_err(|_| StoreError::Malformed);
         found.into_iter().map(facts).collect()
+    }
+
+    /// The question for them.
+    pub(in crate::ledger::store) fn look_for_claims(&self, after: &str, limit: u32) -> Statement {
+        Statement::new("SELECT facts FROM idempotency_claim")
+            .push(self.dialect().open_claims)
+            .push(" WHERE state <> 'ENDED' AND facts <> '' AND transaction_id > ")
+            .bind(after)
+            .push(" ORDER BY transaction_id LIMIT ")
+            .bind(limit)
     }
 
     /// Records differences.

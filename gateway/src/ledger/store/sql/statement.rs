@@ -91,14 +91,19 @@ impl Statement {
         text
     }
 
-    /// `, ` and a text that many rows have in common: the row before, `row` values back, lends its own if it is the same.
+    /// `, ` and such a text.
     pub(in crate::ledger::store) fn and_common(self, row: usize, text: &str) -> Self {
+        self.push(", ").common(row, text)
+    }
+
+    /// A text that many rows have in common: the row before, `row` values back, lends its own if it is the same.
+    pub(in crate::ledger::store) fn common(self, row: usize, text: &str) -> Self {
         let before = self.args.len().checked_sub(row).and_then(|index| self.args.get(index));
         let common = match before {
             Some(Arg::Text(Some(before))) if **before == *text => Some(Arg::Text(Some(Arc::clone(before)))),
             _ => None,
         };
-        self.and_bind(common.unwrap_or_else(|| text.into()))
+        self.bind(common.unwrap_or_else(|| text.into()))
     }
 
     /// Another statement, here inside.

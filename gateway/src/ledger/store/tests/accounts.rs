@@ -1,4 +1,4 @@
-//! How SQLite finds an account: in every run of the index, and in nothing but the index.
+//! How SQLite finds what is few among many: an account in every run of the index, open claims among themselves.
 
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -44,4 +44,16 @@ async fn an_account_is_found_in_every_run_of_the_index_by_the_index_alone() {
         }
         assert!(!plan.iter().any(|step| step.starts_with("SCAN ledger")), "{plan:#?}");
     }
+}
+
+#[tokio::test]
+async fn open_claims_are_looked_for_among_open_ones_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::sqlite(&folder.path().join("ledger.sqlite")).await.unwrap();
+    let Store::Sql(sql @ SqlStore::Sqlite { readers, .. }) = &store else { unreachable!() };
+    let mut question = sql.look_for_claims("", 100);
+    let arguments = question.for_sqlite().unwrap();
+    let plan = sqlx::query_with(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", question.text)), arguments);
+    let plan: Vec<String> = plan.fetch_all(readers).await.unwrap().iter().map(|row| row.get(3)).collect();
+    assert!(plan.iter().any(|step| step.contains("claim_open")), "{plan:#?}");
 }

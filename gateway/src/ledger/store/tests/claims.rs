@@ -28,7 +28,7 @@ fn claim(key: &str, serial: u64, lease: Duration) -> Claim {
         Facts { idempotency_key_hash: Some(key.into()), kind: Kind::Mutation, ..row(serial, Status::Success).facts };
     let key =
         ClaimKey { client: "a".into(), method: "POST".into(), path: "/t".into(), key_hash: key.as_bytes().to_vec() };
-    Claim { key, facts, fingerprint: vec![7; 32], lease }
+    Claim::new(key, facts, vec![7; 32], lease)
 }
 
 async fn claim_one(store: &Store, owner: Owner, claim: &Claim) -> Claimed {
