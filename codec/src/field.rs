@@ -257,7 +257,7 @@ impl Field {
         match self.kind {
             FieldType::Filler | FieldType::Group => slots.push(Slot::Absent),
             FieldType::Text => {
-                let span = texts.add(|text| charset.decode_to(bytes.trim_ascii_end_spaces(), text))?;
+                let span = texts.add(|text| charset.decode_to(without_padding(bytes), text))?;
                 slots.push(Slot::Text(span));
             }
             FieldType::Digits => slots.push(Slot::Text(ascii(bytes, check_digits, texts)?)),
@@ -286,16 +286,10 @@ impl Field {
     }
 }
 
-trait TrimSpaces {
-    /// Only 0x20 is padding; the standard `trim_ascii_end` would also eat line breaks, which are errors here.
-    fn trim_ascii_end_spaces(&self) -> &[u8];
-}
-
-impl TrimSpaces for [u8] {
-    fn trim_ascii_end_spaces(&self) -> &[u8] {
-        let end = self.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
-        self.get(..end).unwrap_or_default()
-    }
+/// Only 0x20 is padding; the standard `trim_ascii_end` would also eat line breaks, which are errors here.
+fn without_padding(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
+    bytes.get(..end).unwrap_or_default()
 }
 
 #[inline]

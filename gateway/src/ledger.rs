@@ -91,6 +91,9 @@ pub enum OpenError {
     Retired,
 }
 
+/// Rows, and whether all that was answered before was there to be read.
+pub type Page = (Vec<StoredRow>, bool);
+
 /// The handle that everybody shares.
 #[derive(Debug)]
 pub struct Ledger {
@@ -112,10 +115,8 @@ pub struct Ledger {
     doubted: Notify,
     /// Rung by who wants rows to be carried to the store at once.
     hurry: Notify,
-    /// Rung when a mutation has ended.
     ended_mutation: Notify,
     tasks: std::sync::Mutex<Vec<AbortOnDropHandle<()>>>,
-    /// Renews the lease.
     keeping: std::sync::Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -178,8 +179,8 @@ impl Ledger {
         ledger.run(Arc::clone(&ledger.journal).run_syncer());
         ledger.run(Arc::clone(&ledger).run_shipper());
         ledger.run(Arc::clone(&ledger).run_block_refill());
-        let claiming = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&ledger).run_claims(waiting)));
-        let journal = Arc::clone(&ledger.journal);
+        let (journal, claims) = (Arc::clone(&ledger.journal), Arc::clone(&ledger).run_claims(waiting));
+        let claiming = AbortOnDropHandle::new(tokio::spawn(claims));
         ledger.run(async move {
             // Should the task itself die, no key could ever be claimed again: the process must stop.
             if claiming.await.is_err_and(|error| error.is_panic()) {
@@ -269,17 +270,11 @@ impl Ledger {
         Ok(self.store.abandoned(of, limit).await?.into_iter().map(StoredRow::abandoned).collect())
     }
 
-    /// A page of rows, newest first. Waits half a second for what was answered before the call, and says whether all of
-    /// that was there to be read.
+    /// A page of rows, newest first. Waits half a second for what was answered before the call.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn page(
-        &self,
-        filter: &Filter,
-        before: Option<i64>,
-        limit: u32,
-    ) -> Result<(Vec<StoredRow>, bool), StoreError> {
+    pub async fn page(&self, filter: &Filter, before: Option<i64>, limit: u32) -> Result<Page, StoreError> {
         let complete = self.catch_up(Duration::from_millis(500)).await;
         Ok((self.store.page(filter, before, limit).await?, complete))
     }
@@ -349,9 +344,7 @@ impl Ledger {
         }
         self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
         // Whoever opens the folder next must not meet its last sync.
-        if tokio::time::timeout(limit / 4, self.journal.syncer_ended()).await.is_err() {
-            tracing::debug!("the journal's last sync has not ended");
-        }
+        drop(tokio::time::timeout(limit / 4, self.journal.syncer_ended()).await);
     }
 }
 

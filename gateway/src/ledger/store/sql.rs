@@ -6,6 +6,7 @@
 
 pub(super) mod claims;
 pub(super) mod doubts;
+mod errors;
 pub(super) mod instances;
 pub(super) mod reconciliation;
 pub(super) mod rows;
@@ -19,6 +20,8 @@ use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _, Sqlite};
 
 use super::StoreError;
+pub(super) use errors::is_contention;
+use errors::is_refusal;
 use statement::Statement;
 
 /// Longest time that one statement may take before its connection is given up.
@@ -319,29 +322,6 @@ impl Drop for Session {
             self.give_up();
         }
     }
-}
-
-fn code_of(error: &StoreError) -> Option<String> {
-    let StoreError::Database(error) = error else { return None };
-    error.as_database_error()?.code().map(std::borrow::Cow::into_owned)
-}
-
-/// Whether the database refuses the data itself and will do so each time: SQLite's constraint (19) and mismatch (20);
-/// PostgreSQL's classes 22, data, and 23, integrity.
-fn is_refusal(error: &StoreError) -> bool {
-    let Some(code) = code_of(error) else { return false };
-    let sqlite = code.parse::<u32>().is_ok_and(|code| matches!(code & 0xFF, 19 | 20));
-    (code.len() == 5 && (code.starts_with("22") || code.starts_with("23"))) || (code.len() < 5 && sqlite)
-}
-
-/// Whether the transaction certainly did not happen because others were in the way: SQLite's busy (5) and locked (6);
-/// PostgreSQL's serialization failure, deadlock and lock timeout.
-pub(super) fn is_contention(error: &StoreError) -> bool {
-    let Some(code) = code_of(error) else { return false };
-    if code.len() == 5 {
-        return matches!(code.as_str(), "40001" | "40P01" | "55P03");
-    }
-    code.parse::<u32>().is_ok_and(|code| matches!(code & 0xFF, 5 | 6))
 }
 
 /// Closes a store's connections in order.
