@@ -115,9 +115,9 @@ pub struct Ledger {
     doubted: Notify,
     /// Rung by who wants rows to be carried to the store at once.
     hurry: Notify,
-    ended_mutation: Notify,
+    ended_mutation: Notify, // Rung when a mutation has ended.
     tasks: std::sync::Mutex<Vec<AbortOnDropHandle<()>>>,
-    keeping: std::sync::Mutex<Option<AbortOnDropHandle<()>>>,
+    keeping: std::sync::Mutex<Option<AbortOnDropHandle<()>>>, // Renews the lease.
 }
 
 impl Ledger {

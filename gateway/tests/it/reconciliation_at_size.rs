@@ -141,8 +141,7 @@ async fn day(size: usize, planted: usize) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_planted_difference_of_a_large_day_is_found_and_memory_is_flat() {
     let size: usize = std::env::var("DAY").ok().and_then(|size| size.parse().ok()).unwrap_or(150_000);
-    // Enough to fill what there is of caches, so that only a list of the day can make the difference: of 130,000 transfers it would be
-    // more than twice what is allowed.
+    // Enough to fill what there is of caches, so that what differs is what grows with the day.
     let small = day(20_000, 20).await;
     let large = day(size, (size / 1_000).max(20)).await;
     assert!(large < small + 24 * 1_024, "peak memory grew from {small} to {large} KiB");
