@@ -22,9 +22,9 @@ use crate::routes::Route;
 use walk::Walk;
 
 /// Rows that are read at a time.
-const PAGE: u32 = 1_000;
+const PAGE: u32 = 250;
 /// Lines of the host's list that are staged at a time.
-const STAGE: usize = 5_000;
+const STAGE: usize = 1_000;
 
 /// How long one page of the host's list may wait for the call budget.
 const BUDGET_PATIENCE: Duration = Duration::from_mins(5);

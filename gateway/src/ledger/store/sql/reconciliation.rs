@@ -3,6 +3,7 @@
 
 use super::super::StoreError;
 use super::super::run::{Class, Difference, Horizon, HostLine, LedgerLine, Run, Tally};
+use super::rows::ROWS_PER_STATEMENT;
 use super::statement::Statement;
 use super::{Cells, SqlStore};
 use crate::ledger::id::TransactionId;
@@ -61,7 +62,7 @@ impl SqlStore {
     /// Stages lines of the host's list.
     pub(in crate::ledger::store) async fn stage(&self, run: &str, lines: &[HostLine]) -> Result<(), StoreError> {
         let mut session = self.writing().await?;
-        for chunk in lines.chunks(1_000) {
+        for chunk in lines.chunks(ROWS_PER_STATEMENT) {
             let insert = Statement::new(
                 "INSERT INTO reconciliation_line (run_id, transaction_id, position, amount, flag) VALUES ",
             )
@@ -69,7 +70,7 @@ impl SqlStore {
                 let statement = statement.push("(").bind(run).and_bind(&line.id).and_bind(line.position);
                 statement.and_bind(line.amount).and_bind(&line.flag).push(")")
             });
-            session.run(if chunk.len() == 199 { insert } else { insert.once() }).await?;
+            session.run(if chunk.len() == ROWS_PER_STATEMENT { insert } else { insert.once() }).await?;
         }
         session.commit().await
     }
@@ -158,7 +159,7 @@ impl SqlStore {
         differences: &[Difference],
     ) -> Result<(), StoreError> {
         let mut session = self.writing().await?;
-        for chunk in differences.chunks(500) {
+        for chunk in differences.chunks(ROWS_PER_STATEMENT) {
             let insert = Statement::new(
                 "INSERT INTO reconciliation_difference (run_id, seq, class, transaction_id, ledger_status, ledger_amount, \
                  core_flag, core_amount) VALUES ",

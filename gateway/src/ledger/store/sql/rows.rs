@@ -21,7 +21,7 @@ const INTO_LEDGER: &str = " INTO ledger (transaction_id, business_day, tx_code, 
 /// Values of a row in [`INTO_LEDGER`].
 const VALUES: usize = 27;
 /// Rows in one statement. More gain nothing: its program and its 27 values a row no longer fit into a core's cache.
-const ROWS_PER_STATEMENT: usize = 64;
+pub(super) const ROWS_PER_STATEMENT: usize = 64;
 
 /// What happens when the database refuses a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
