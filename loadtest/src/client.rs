@@ -116,6 +116,12 @@ pub(crate) fn rate(_: u64) -> Vec<u8> {
     post("/api/gateway/exchange-rate", "", r#"{"currency":"USD"}"#)
 }
 
+/// An auditor's search for an account.
+pub(crate) fn search(account: u64) -> Vec<u8> {
+    let request = post("/api/ledger/search", "", &format!("{{\"accountNo\":\"{account:014}\"}}"));
+    String::from_utf8(request).unwrap_or_default().replace("loadtest-key", "loadtest-auditor").into_bytes()
+}
+
 /// An operator's look at something.
 pub(crate) fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: gateway\r\nx-api-key: loadtest-operator\r\n\r\n").into_bytes()

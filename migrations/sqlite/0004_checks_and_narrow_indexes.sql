@@ -70,9 +70,9 @@ CREATE INDEX ledger_not_success ON ledger (status) WHERE status <> 'SUCCESS';
 CREATE INDEX ledger_unresolved ON ledger (seq) WHERE resolution IN ('PENDING', 'MANUAL');
 CREATE INDEX ledger_due ON ledger (next_try_at) WHERE resolution IN ('PENDING', 'MANUAL');
 CREATE INDEX ledger_day ON ledger (business_day, institution, transaction_id) WHERE kind = 'mutation';
--- Runs of 65,536 rows: what a shipment writes into them is some hundred pages, not one for each row.
-CREATE INDEX ledger_account ON ledger (seq >> 16, account_hash) WHERE account_hash IS NOT NULL;
-CREATE INDEX ledger_counter_account ON ledger (seq >> 16, counter_account_hash) WHERE counter_account_hash IS NOT NULL;
+-- Runs of 8,192 rows: what a shipment writes into them is some hundred pages, however many rows it has.
+CREATE INDEX ledger_account ON ledger (seq >> 13, account_hash) WHERE account_hash IS NOT NULL;
+CREATE INDEX ledger_counter_account ON ledger (seq >> 13, counter_account_hash) WHERE counter_account_hash IS NOT NULL;
 
 CREATE TABLE idempotency_claim_4 (
     client         TEXT    NOT NULL,

@@ -2,14 +2,15 @@
 //! stand beside each other, one with little and one with much, and are measured in turns at one rate.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
 use crate::Failed;
-use crate::client::{balance, post};
+use crate::client::{Client, balance, post, search};
 use crate::compare::{Contender, cost_at_rate};
 use crate::figures::Spread;
 use crate::place::{PROFILE, Place};
@@ -85,17 +86,39 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
     measure(format!("layouts: 4, {}", plan.layouts), (&few, 16), (&many, 16))?;
     drop((few, many));
 
+    let mut searches = Vec::new();
     for millions in &plan.millions {
         // Started once for its tables, filled, and started again.
         drop(place.gateway("full", &[])?);
         rows::add(&place.store("full"), u64::from(*millions) * 1_000_000)?;
-        let full = Contender::of("full", place.gateway("full", &[])?);
+        let full = place.gateway("full", &[])?;
+        let address = full.address;
+        let full = Contender::of("full", full);
         measure(format!("rows in the ledger: none, {millions} million"), (&empty, 16), (&full, 16))?;
+        searches.push(format!("among {millions} million {}", searched(address)?));
         drop(full);
         place.forget("full")?;
     }
+    if !searches.is_empty() {
+        report.note(format!("An auditor's search for an account, in milliseconds: {}.", searches.join("; ")));
+    }
     report.write()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How long the search for an account takes, in milliseconds, each time for another one.
+fn searched(gateway: SocketAddr) -> Result<String, Failed> {
+    let mut client = Client::connect(gateway)?;
+    let mut times = Vec::new();
+    for account in 0..30 {
+        let began = Instant::now();
+        let answer = client.call(&search(10_000_000_000_000 + account * 7_919))?;
+        if answer.status != 200 {
+            return Err(format!("a search was answered with {}", answer.status).into());
+        }
+        times.push(began.elapsed().as_secs_f64() * 1_000.0);
+    }
+    Ok(Spread::of(&times).show(1))
 }
 
 /// A gateway with so many clients, all of which call.

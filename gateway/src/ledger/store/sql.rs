@@ -72,7 +72,7 @@ const SQLITE: Dialect = Dialect {
     name: "sqlite",
     begin: "BEGIN IMMEDIATE",
     insert: "INSERT OR FAIL",
-    in_any_run: "seq >> 16 IN (WITH RECURSIVE run (n) AS (SELECT COALESCE(MAX(seq), 0) >> 16 FROM ledger \
+    in_any_run: "seq >> 13 IN (WITH RECURSIVE run (n) AS (SELECT COALESCE(MAX(seq), 0) >> 13 FROM ledger \
                  UNION ALL SELECT n - 1 FROM run WHERE n > 0) SELECT n FROM run) AND ",
     no_index: "+",
     open_claims: " INDEXED BY claim_open",
