@@ -109,6 +109,11 @@ pub enum Repeat {
 }
 
 impl Taken {
+    /// Whether this is that very claim, and it still runs.
+    pub(super) fn is_by(&self, claim: &Claim) -> bool {
+        self.id == claim.facts.id && self.progress != Progress::Ended
+    }
+
     /// What a repeat with this body gets.
     #[must_use]
     pub fn repeat(self, fingerprint: &[u8]) -> Repeat {

@@ -200,16 +200,16 @@ impl SqlStore {
         Ok(session)
     }
 
-    /// One writing statement that is a transaction of its own, and what it returns.
-    pub(super) async fn alone(&self, statement: Statement) -> Result<Vec<Cells>, StoreError> {
+    /// One writing statement that is a transaction of its own. Returns how many rows it touched.
+    pub(super) async fn alone(&self, statement: Statement) -> Result<u64, StoreError> {
         let connection = match self {
             Self::Sqlite { writer, .. } => Connection::Sqlite(writer.acquire().await?),
             Self::Postgres { writers, .. } => Connection::Postgres(writers.acquire().await?),
         };
         let mut session = Session { connection: Some(connection), writes: true };
-        let rows = session.all(statement).await?;
+        let touched = session.run(statement).await?;
         session.writes = false;
-        Ok(rows)
+        Ok(touched)
     }
 
     /// One writing statement in a transaction of its own. Returns how many rows it touched.

@@ -1,7 +1,6 @@
 //! Claims as SQL. Every batch that touches claims does so in the order of their keys, so that two batches can't wait for each
 //! other.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use super::super::claim::{Claim, ClaimKey, Claimed, Owner, Progress, Taken};
@@ -32,20 +31,14 @@ impl SqlStore {
     ) -> Result<Vec<Claimed>, StoreError> {
         let mut sorted: Vec<&Claim> = claims.iter().collect();
         sorted.sort_by(|a, b| a.key.cmp(&b.key));
-        let mut ours = HashSet::new();
-        for mut cells in self.alone(self.insertion(owner, &sorted)).await? {
-            ours.insert(cells.text()?);
+        // How many got in is enough to know, almost always: each that is returned wakes whoever waits for it.
+        let inserted = self.alone(self.insertion(owner, &sorted)).await?;
+        if usize::try_from(inserted) == Ok(claims.len()) {
+            return Ok(vec![Claimed::Ours; claims.len()]);
         }
-        let is_ours = |claim: &Claim| ours.contains(claim.facts.id.as_str());
-        let losers: Vec<&ClaimKey> = claims.iter().filter(|claim| !is_ours(claim)).map(|claim| &claim.key).collect();
-        let taken = match self.taken(owner, &losers).await {
-            Ok(taken) => taken,
-            // With one of ours among them the owner was who he says he is; what is not known now can be asked again.
-            Err(_) if !ours.is_empty() => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        let claimed = claims.iter().map(|claim| match taken.iter().find(|(key, _)| *key == claim.key) {
-            _ if is_ours(claim) => Claimed::Ours,
+        let holders = self.holders(owner, &sorted).await?;
+        let claimed = claims.iter().map(|claim| match holders.iter().find(|(key, _)| *key == claim.key) {
+            Some((_, taken)) if taken.is_by(claim) => Claimed::Ours,
             Some((_, taken)) => Claimed::Taken(Box::new(taken.clone())),
             None => Claimed::LetGo,
         });
@@ -84,7 +77,7 @@ impl SqlStore {
             .set(claims, write)
             .push(") AS v WHERE EXISTS (")
             .then(self.may_claim(owner))
-            .push(") ON CONFLICT DO NOTHING RETURNING transaction_id")
+            .push(") ON CONFLICT DO NOTHING")
     }
 
     /// Finds the row that says that this life of the gateway may claim. Kept until the transaction ends.
@@ -98,22 +91,13 @@ impl SqlStore {
             .push(self.for_share())
     }
 
-    /// Who has these keys.
-    async fn taken(&self, owner: Owner, keys: &[&ClaimKey]) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// Who has these keys, while this life of the gateway may still claim.
+    async fn holders(&self, owner: Owner, claims: &[&Claim]) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
         let mut session = self.writing().await?;
         if session.first(self.may_claim(owner)).await?.is_none() {
             session.roll_back().await?;
             return Err(StoreError::Fenced);
         }
-        let taken = self.holders(&mut session, keys).await?;
-        session.commit().await?;
-        Ok(taken)
-    }
-
-    async fn holders(&self, session: &mut Session, keys: &[&ClaimKey]) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
         let select = Statement::new(
             "SELECT c.client, c.method, c.path, c.key_hash, c.transaction_id, c.journal_id, c.fingerprint, c.state, \
              c.lease_until - ",
@@ -124,12 +108,14 @@ impl SqlStore {
              LEFT JOIN ledger l ON l.transaction_id = c.transaction_id \
              WHERE (c.client, c.method, c.path, c.key_hash) IN (VALUES ",
         )
-        .set(keys, |statement, key| {
+        .set(claims, |statement, Claim { key, .. }| {
             let statement = statement.push("(").bind(&key.client).and_bind(&key.method).and_bind(&key.path);
             statement.and_bind(&key.key_hash).push(")")
         })
         .push(")");
-        session.all(select).await?.into_iter().map(|mut cells| read_taken(&mut cells)).collect()
+        let found = session.all(select).await?;
+        session.commit().await?;
+        found.into_iter().map(|mut cells| read_taken(&mut cells)).collect()
     }
 
     /// Frees the keys of transactions that provably never left.
