@@ -135,6 +135,10 @@ async fn answer(
             left = left_of(*harms.borrow_and_update());
         }
         let harm = *harms.borrow();
+        if matches!(harm, Harm::Down | Harm::Reset) {
+            // What was asked before the cut was seen: nothing that comes after `set` is passed on.
+            return;
+        }
         let mut rest = &buffer[..count.min(left)];
         let all = rest.len() == count;
         left -= rest.len();
