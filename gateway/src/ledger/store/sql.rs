@@ -189,34 +189,27 @@ impl SqlStore {
         Ok(Session { connection: Some(connection), writes: false })
     }
 
-    /// A transaction.
-    pub(super) async fn writing(&self) -> Result<Session, StoreError> {
+    /// For writing, without a transaction yet.
+    async fn writer(&self) -> Result<Session, StoreError> {
         let connection = match self {
             Self::Sqlite { writer, .. } => Connection::Sqlite(writer.acquire().await?),
             Self::Postgres { writers, .. } => Connection::Postgres(writers.acquire().await?),
         };
-        let mut session = Session { connection: Some(connection), writes: true };
+        Ok(Session { connection: Some(connection), writes: true })
+    }
+
+    /// A transaction.
+    pub(super) async fn writing(&self) -> Result<Session, StoreError> {
+        let mut session = self.writer().await?;
         session.run(Statement::new(self.dialect().begin)).await?;
         Ok(session)
     }
 
-    /// One writing statement that is a transaction of its own. Returns how many rows it touched.
-    pub(super) async fn alone(&self, statement: Statement) -> Result<u64, StoreError> {
-        let connection = match self {
-            Self::Sqlite { writer, .. } => Connection::Sqlite(writer.acquire().await?),
-            Self::Postgres { writers, .. } => Connection::Postgres(writers.acquire().await?),
-        };
-        let mut session = Session { connection: Some(connection), writes: true };
+    /// One writing statement, which is a transaction of its own. Returns how many rows it touched.
+    pub(super) async fn write(&self, statement: Statement) -> Result<u64, StoreError> {
+        let mut session = self.writer().await?;
         let touched = session.run(statement).await?;
         session.writes = false;
-        Ok(touched)
-    }
-
-    /// One writing statement in a transaction of its own. Returns how many rows it touched.
-    pub(super) async fn write(&self, statement: Statement) -> Result<u64, StoreError> {
-        let mut session = self.writing().await?;
-        let touched = session.run(statement).await?;
-        session.commit().await?;
         Ok(touched)
     }
 }

@@ -32,7 +32,7 @@ impl SqlStore {
         let mut sorted: Vec<&Claim> = claims.iter().collect();
         sorted.sort_by(|a, b| a.key.cmp(&b.key));
         // How many got in is enough to know, almost always: each that is returned wakes whoever waits for it.
-        let inserted = self.alone(self.insertion(owner, &sorted)).await?;
+        let inserted = self.write(self.insertion(owner, &sorted)).await?;
         if usize::try_from(inserted) == Ok(claims.len()) {
             return Ok(vec![Claimed::Ours; claims.len()]);
         }
