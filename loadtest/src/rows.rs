@@ -7,12 +7,12 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use crate::Failed;
 
-/// What an inquiry leaves behind, with an account and an id of its own.
+/// What a call leaves behind, with two accounts and an id of its own.
 const INSERT: &str = "INSERT INTO ledger (transaction_id, business_day, tx_code, route, kind, institution, client, account_masked, \
-     account_hash, status, response_code, attempts, attempt_log, requested_at, responded_at, elapsed_us, correlation_id, layout_version) \
+     account_hash, counter_account_hash, status, response_code, attempts, attempt_log, requested_at, responded_at, elapsed_us, correlation_id, layout_version) \
      WITH RECURSIVE n (i) AS (SELECT :from UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :to) \
      SELECT 'GWMNZ20260101' || printf('%09d', i), '20260101', 'IN01', 'balance', 'inquiry', 'core-banking', 'loadtest', \
-     '100000****0001', randomblob(16), 'SUCCESS', '0000', 1, '[{\"outcome\":\"success\",\"elapsedUs\":311}]', \
+     '100000****0001', randomblob(16), randomblob(16), 'SUCCESS', '0000', 1, '[{\"outcome\":\"success\",\"elapsedUs\":311}]', \
      1767225600000000 + i * 1000, 1767225600000311 + i * 1000, 311, lower(hex(randomblob(16))), 1 FROM n";
 
 /// Adds rows to the store of a gateway that does not run. Indexes over what comes in no order are made anew behind them, or each row would
@@ -28,7 +28,7 @@ pub(crate) fn add(store: &Path, rows: u64) -> Result<(), Failed> {
             .pragma("temp_store", "MEMORY");
         let mut connection = SqliteConnection::connect_with(&options).await?;
         let indexes: Vec<(String, String)> = sqlx::query_as(
-            "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL AND name IN ('ledger_account', 'ledger_correlation')",
+            "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL AND name IN ('ledger_account', 'ledger_counter_account', 'ledger_correlation')",
         )
         .fetch_all(&mut connection)
         .await?;

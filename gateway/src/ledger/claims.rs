@@ -277,7 +277,7 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
             one_by_one(store, owner, again, fenced).await
         }
         Err(error) if error.is_contention() => {
-            // It certainly did not happen: one by one, while somebody still waits.
+            // Nothing happened, or some are ours already, which asking again says: one by one, while somebody still waits.
             one_by_one(store, owner, waiting, fenced).await
         }
         Err(error) => Some(is_down(store, &error, claims.len(), fenced)),

@@ -49,7 +49,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether it certainly did not happen, and may be tried again at once.
+    /// Whether it may be tried again at once: it did not happen, or, for claims, what did is found again.
     #[must_use]
     pub fn is_contention(&self) -> bool {
         sql::is_contention(self)

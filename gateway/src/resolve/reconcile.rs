@@ -23,6 +23,8 @@ use walk::Walk;
 
 /// Rows that are read at a time.
 const PAGE: u32 = 250;
+/// Claims that are read at a time: each page looks at all open ones.
+const PAGE_OF_CLAIMS: u32 = 1_000;
 /// Lines of the host's list that are staged at a time.
 const STAGE: usize = 1_000;
 

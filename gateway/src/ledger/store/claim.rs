@@ -109,7 +109,7 @@ pub enum Repeat {
 }
 
 impl Taken {
-    /// Whether this is that very claim, and it still runs.
+    /// Whether this is that very claim, made before, and its end is not known.
     pub(super) fn is_by(&self, claim: &Claim) -> bool {
         self.id == claim.facts.id && self.progress != Progress::Ended
     }

@@ -1,8 +1,9 @@
 //! One text of SQL for two databases. A [`Statement`] is put together from texts of the program and bound values; a
 //! [`Session`] runs it on SQLite or on PostgreSQL. What differs between the two stands here and nowhere else.
 //!
-//! A session that writes is a transaction. Dropped before its commit, for whatever reason, its connection is closed and
-//! never used again, so that a half-done transaction can't be inherited by the next one.
+//! A session that writes is a transaction, or one statement that is a transaction by itself. Dropped before its end, for whatever
+//! reason, its connection is closed and never used again, so that a half-done transaction can't be inherited by the next one. A
+//! statement by itself may then still be carried out, later.
 
 pub(super) mod claims;
 pub(super) mod doubts;
@@ -190,7 +191,7 @@ impl SqlStore {
     }
 
     /// For writing, without a transaction yet.
-    async fn writer(&self) -> Result<Session, StoreError> {
+    pub(super) async fn writer(&self) -> Result<Session, StoreError> {
         let connection = match self {
             Self::Sqlite { writer, .. } => Connection::Sqlite(writer.acquire().await?),
             Self::Postgres { writers, .. } => Connection::Postgres(writers.acquire().await?),
@@ -209,7 +210,7 @@ impl SqlStore {
     pub(super) async fn write(&self, statement: Statement) -> Result<u64, StoreError> {
         let mut session = self.writer().await?;
         let touched = session.run(statement).await?;
-        session.writes = false;
+        session.has_committed();
         Ok(touched)
     }
 }
@@ -286,10 +287,15 @@ impl Session {
         }
     }
 
+    /// Everything that it wrote stands: its connection may serve others.
+    pub(super) fn has_committed(mut self) {
+        self.writes = false;
+    }
+
     /// Makes what was written durable. An error leaves open whether it is.
     pub(super) async fn commit(mut self) -> Result<(), StoreError> {
         self.run(Statement::new("COMMIT")).await?;
-        self.writes = false;
+        self.has_committed();
         Ok(())
     }
 

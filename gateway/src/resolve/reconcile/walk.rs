@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::PAGE;
+use super::{PAGE, PAGE_OF_CLAIMS};
 use crate::ledger::{Class, Difference, Horizon, HostLine, LedgerLine, Resolution, Run, Status, Store, StoreError};
 
 /// Everything that either side has of one id.
@@ -86,8 +86,8 @@ impl<T: Clone> Ahead<T> {
         self.items.is_empty() && !self.at_end
     }
 
-    fn take_in(&mut self, page: Vec<T>) {
-        self.at_end = page.len() < usize::try_from(PAGE).unwrap_or(usize::MAX);
+    fn take_in(&mut self, page: Vec<T>, limit: u32) {
+        self.at_end = page.len() < usize::try_from(limit).unwrap_or(usize::MAX);
         self.last = page.last().cloned().or(self.last.take());
         self.items.extend(page);
     }
@@ -103,17 +103,17 @@ impl<'a> Walk<'a> {
         if self.ledger.wants_more() {
             let after = self.ledger.last.as_ref().map(|line| line.id.to_string()).unwrap_or_default();
             let page = store.ledger_lines(&run.business_day, &run.institution, &after, PAGE).await?;
-            self.ledger.take_in(page);
+            self.ledger.take_in(page, PAGE);
         }
         if self.host.wants_more() {
             let after = self.host.last.clone().map(|line| (line.id, line.position)).unwrap_or_default();
-            self.host.take_in(store.staged(&run.id, (&after.0, after.1), PAGE).await?);
+            self.host.take_in(store.staged(&run.id, (&after.0, after.1), PAGE).await?, PAGE);
         }
         while self.claims.wants_more() {
             let after = self.claims.last.clone().unwrap_or_default();
-            let page = store.claims_without_outcome(&after, PAGE).await?;
+            let page = store.claims_without_outcome(&after, PAGE_OF_CLAIMS).await?;
             let ids: Vec<String> = page.iter().map(|facts| facts.id.to_string()).collect();
-            self.claims.take_in(ids);
+            self.claims.take_in(ids, PAGE_OF_CLAIMS);
             let ours = |id: &String| {
                 let facts = page.iter().find(|facts| facts.id.as_str() == id);
                 facts.is_some_and(|facts| {

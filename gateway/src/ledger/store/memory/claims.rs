@@ -71,6 +71,10 @@ impl MemoryStore {
         let mut claimed = Vec::new();
         for claim in claims {
             if let Some(there) = tables.claims.get(&claim.key) {
+                if there.facts.id == claim.facts.id && there.state != State::Ended {
+                    claimed.push(Claimed::Ours);
+                    continue;
+                }
                 let progress = match there.state {
                     State::Ended => Progress::Ended,
                     State::Running if there.lease_until >= now => Progress::Running,

@@ -31,12 +31,15 @@ impl SqlStore {
     ) -> Result<Vec<Claimed>, StoreError> {
         let mut sorted: Vec<&Claim> = claims.iter().collect();
         sorted.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut session = self.writer().await?;
         // How many got in is enough to know, almost always: each that is returned wakes whoever waits for it.
-        let inserted = self.write(self.insertion(owner, &sorted)).await?;
+        let inserted = session.run(self.insertion(owner, &sorted)).await?;
         if usize::try_from(inserted) == Ok(claims.len()) {
+            session.has_committed();
             return Ok(vec![Claimed::Ours; claims.len()]);
         }
-        let holders = self.holders(owner, &sorted).await?;
+        // On the connection that is there: those who got in must not depend on another one.
+        let holders = self.holders(session, owner, &sorted).await?;
         let claimed = claims.iter().map(|claim| match holders.iter().find(|(key, _)| *key == claim.key) {
             Some((_, taken)) if taken.is_by(claim) => Claimed::Ours,
             Some((_, taken)) => Claimed::Taken(Box::new(taken.clone())),
@@ -92,8 +95,13 @@ impl SqlStore {
     }
 
     /// Who has these keys, while this life of the gateway may still claim.
-    async fn holders(&self, owner: Owner, claims: &[&Claim]) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
-        let mut session = self.writing().await?;
+    async fn holders(
+        &self,
+        mut session: Session,
+        owner: Owner,
+        claims: &[&Claim],
+    ) -> Result<Vec<(ClaimKey, Taken)>, StoreError> {
+        session.run(Statement::new(self.dialect().begin)).await?;
         if session.first(self.may_claim(owner)).await?.is_none() {
             session.roll_back().await?;
             return Err(StoreError::Fenced);
@@ -115,7 +123,9 @@ impl SqlStore {
         .push(")");
         let found = session.all(select).await?;
         session.commit().await?;
-        found.into_iter().map(|mut cells| read_taken(&mut cells)).collect()
+        // One that does not read is nobody's for its own key, and nothing to those beside it.
+        let read = found.into_iter().filter_map(|mut cells| read_taken(&mut cells).ok());
+        Ok(read.collect())
     }
 
     /// Frees the keys of transactions that provably never left.

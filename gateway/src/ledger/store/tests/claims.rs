@@ -65,6 +65,10 @@ async fn a_key_is_ours_once_and_then_says_whose_it_is() {
         other.key.client = "b".into();
         let both = store.claim(owner, &[elsewhere, other]).await.unwrap();
         assert_eq!(both, [Claimed::Ours, Claimed::Ours], "{store:?}");
+        // Whoever does not know whether his claim got in asks again.
+        assert_eq!(claim_one(&store, owner, &first).await, Claimed::Ours, "{store:?}");
+        store.ship(&[outcome(&first, Status::Success, None)], Shipper::Journal(owner, at(1, 9))).await.unwrap();
+        assert_eq!(taken(&store, owner, &first).await.id, id(1), "what has ended is not run again: {store:?}");
     }
 }
 
