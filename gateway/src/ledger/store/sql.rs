@@ -9,10 +9,12 @@ pub(super) mod claims;
 pub(super) mod doubts;
 mod errors;
 pub(super) mod instances;
+pub(super) mod log;
 pub(super) mod reconciliation;
 pub(super) mod rows;
 mod statement;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -23,6 +25,7 @@ use sqlx::{AssertSqlSafe, Row as _, Sqlite};
 use super::StoreError;
 pub(super) use errors::is_contention;
 use errors::is_refusal;
+use log::Log;
 use statement::Statement;
 
 /// Longest time that one statement may take before its connection is given up.
@@ -37,6 +40,8 @@ pub enum SqlStore {
         writer: SqlitePool,
         /// Connections that only read.
         readers: SqlitePool,
+        /// What carries the write-ahead log back into the file.
+        log: Arc<Log>,
     },
     /// A server that several gateways share.
     Postgres {
@@ -326,8 +331,9 @@ impl Drop for Session {
 /// Closes a store's connections in order.
 pub(super) async fn close(store: &SqlStore) {
     match store {
-        SqlStore::Sqlite { writer, readers } => {
+        SqlStore::Sqlite { writer, readers, log } => {
             readers.close().await;
+            log.connection.close().await;
             writer.close().await;
         }
         SqlStore::Postgres { writers, readers } => {

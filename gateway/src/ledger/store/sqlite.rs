@@ -2,12 +2,14 @@
 //! synced (`synchronous=FULL`), because the journal forgets what the checkpoint says is here.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, SqlStr};
 
+use super::sql::log::Log;
 use super::{SqlStore, Store, StoreError};
 
 macro_rules! migrations {
@@ -48,13 +50,14 @@ impl Store {
         let migrating = pool(1).connect_with(options.clone()).await?;
         Migrator::with_migrations(all_migrations()).run(&migrating).await?;
         migrating.close().await;
-        // A page cache that holds what a shipment touches, and fewer checkpoints: each writes a page once, however often it changed. For
-        // the writer alone: what readers sort may be large, and an index that is made is sorted too.
-        let writing = [("temp_store", "MEMORY"), ("cache_size", "-8192"), ("wal_autocheckpoint", "8192")];
+        // A page cache that holds what a shipment touches, and no checkpoint of its own unless nobody else makes one. For the writer
+        // alone: what readers sort may be large, and an index that is made is sorted too.
+        let writing = [("temp_store", "MEMORY"), ("cache_size", "-8192"), ("wal_autocheckpoint", "65536")];
         let writing = writing.into_iter().fold(options.clone(), |options, (name, value)| options.pragma(name, value));
         let writer = pool(1).connect_with(writing).await?;
+        let log = Arc::new(Log::new(pool(1).connect_with(options.clone()).await?));
         let readers = pool(4).connect_with(options.read_only(true)).await?;
-        Ok(Self::Sql(SqlStore::Sqlite { writer, readers }))
+        Ok(Self::Sql(SqlStore::Sqlite { writer, readers, log }))
     }
 }
 

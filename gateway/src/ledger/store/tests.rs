@@ -193,4 +193,5 @@ async fn blocks_of_one_letter_never_repeat_and_letters_are_independent() {
 mod accounts;
 mod claims;
 mod doubts;
+mod log;
 mod runs;

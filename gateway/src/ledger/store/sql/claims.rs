@@ -34,6 +34,7 @@ impl SqlStore {
         let mut session = self.writer().await?;
         // How many got in is enough to know, almost always: each that is returned wakes whoever waits for it.
         let inserted = session.run(self.insertion(owner, &sorted)).await?;
+        self.wrote(claims.len());
         if usize::try_from(inserted) == Ok(claims.len()) {
             session.has_committed();
             return Ok(vec![Claimed::Ours; claims.len()]);

@@ -41,10 +41,14 @@ impl SqlStore {
         outcomes: &[Outcome],
         shipper: Shipper,
     ) -> Result<Shipment, StoreError> {
-        match self.ship_in_one(outcomes, shipper, Care::None).await {
+        let shipped = match self.ship_in_one(outcomes, shipper, Care::None).await {
             Err(error) if super::is_refusal(&error) => self.ship_in_one(outcomes, shipper, Care::ForEachRow).await,
             shipped => shipped,
-        }
+        }?;
+        // A claim that ends is a row too.
+        let keyed = outcomes.iter().filter(|outcome| outcome.row.facts.idempotency_key_hash.is_some()).count();
+        self.wrote(outcomes.len() + keyed);
+        Ok(shipped)
     }
 
     async fn ship_in_one(&self, outcomes: &[Outcome], shipper: Shipper, care: Care) -> Result<Shipment, StoreError> {
