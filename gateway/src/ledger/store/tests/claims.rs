@@ -86,6 +86,18 @@ async fn a_group_gets_its_answers_in_its_own_order() {
 }
 
 #[tokio::test]
+async fn a_holder_that_does_not_read_concerns_its_own_key_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::sqlite(&folder.path().join("ledger.sqlite")).await.unwrap();
+    let Store::Sql(SqlStore::Sqlite { writer, .. }) = &store else { unreachable!() };
+    let owner = owner(&store, "U", 1).await;
+    claim_one(&store, owner, &claim("b", 1, LONG)).await;
+    sqlx::query("UPDATE idempotency_claim SET transaction_id = 'x'").execute(writer).await.unwrap();
+    let claimed = store.claim(owner, &[claim("a", 3, LONG), claim("b", 5, LONG)]).await.unwrap();
+    assert_eq!(claimed, [Claimed::Ours, Claimed::LetGo]);
+}
+
+#[tokio::test]
 async fn shipping_an_outcome_ends_its_claim_or_frees_its_key() {
     let (_grounds, stores) = stores().await;
     for store in stores {
