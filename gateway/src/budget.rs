@@ -299,7 +299,7 @@ impl Place {
         counts.note(slot)
     }
 
-    /// The slot was used: the frame is about to leave, and the next one of the class may come.
+    /// The slot was used: the kernel has been asked to take the frame, and the next one of the class may come.
     pub fn used(self) {
         let Some(counts) = &self.counts else { return };
         raise(&counts.granted);

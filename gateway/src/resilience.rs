@@ -272,11 +272,12 @@ impl Institution {
                 let holds = slot.holds(self.clock.now());
                 if holds {
                     call.entry.mark_maybe_sent();
-                    place.take().into_iter().for_each(Place::used);
                 }
                 holds
             };
-            match connection.exchange(call.frame, call.deadline, before_write).await {
+            // Letting the next one go may cost this one its processor: not before its bytes have left.
+            let behind_write = || place.take().into_iter().for_each(Place::used);
+            match connection.exchange(call.frame, call.deadline, before_write, behind_write).await {
                 Err(ExchangeError::Withheld) => place.iter_mut().for_each(|place| place.too_late(call.deadline)),
                 ended => return ended.map_err(|error| Failure::of_exchange(error, reused).into()),
             }

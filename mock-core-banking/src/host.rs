@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use crate::answer::{Desk, Reply, Request};
+use crate::arrival::ArrivalClock;
 use crate::bank::{Bank, MORE, OK};
 use crate::faults::{Dice, Fault, FaultSchedule, Struck};
 use crate::server::Port;
@@ -34,7 +35,7 @@ pub struct Counters {
 /// One frame that arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Arrival {
-    /// Microseconds since 1970 by this machine's clock, when the whole frame had been read.
+    /// Microseconds since 1970 by this machine's clock, when its last byte came, or had been read: [`crate::Settings`] says which.
     pub at_us: i64,
     /// The message type.
     pub kind: String,
@@ -120,6 +121,15 @@ impl Host {
 
     /// Serves one connection until it ends.
     pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin, port: Port) {
+        self.serve_by(stream, ArrivalClock::OnReading, port).await;
+    }
+
+    pub(crate) async fn serve_by(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        arrivals: ArrivalClock,
+        port: Port,
+    ) {
         {
             let mut counters = lock(&self.counters);
             counters.connections.opened += 1;
@@ -127,7 +137,7 @@ impl Host {
         }
         let _counted = OpenConnection(&self.counters);
         let struck = lock(&self.dice).for_connection();
-        let mut wire = Wire::new(stream, port.framing());
+        let mut wire = Wire::new(stream, arrivals, port.framing());
         match struck.map(|struck| struck.fault) {
             Some(Fault::RefuseConnect) => return,
             Some(Fault::HalfOpen) => return wire.say_nothing().await,
@@ -149,7 +159,7 @@ impl Host {
                 changed = close_idle.changed() => return changed.map_err(io::Error::other),
             };
             let Some(frame) = frame else { return Ok(()) };
-            self.count_request(&frame);
+            self.count_request(&frame, wire.arrived_us());
             let request = self.desk.read(&frame).filter(|request| port.speaks(request.message.kind()));
             let Some(request) = request else { return Ok(()) };
             let struck = lock(&self.dice).for_request(request.message.kind(), request.account());
@@ -159,20 +169,17 @@ impl Host {
 
     /// Counts every whole frame that arrives, by its first four bytes; what has no message type is `malformed`. Before
     /// anything else is looked at, so that nobody can say that a refused request never came.
-    fn count_request(&self, frame: &[u8]) {
+    fn count_request(&self, frame: &[u8], at_us: i64) {
         let kind = frame.get(..4).filter(|kind| kind.iter().all(u8::is_ascii_digit));
         let kind = kind.and_then(|kind| std::str::from_utf8(kind).ok()).unwrap_or("malformed");
         *lock(&self.counters).requests.entry(kind.to_owned()).or_default() += 1;
-        self.note_arrival(kind);
+        self.note_arrival(kind, at_us);
         if let ("0600", Some(id)) = (kind, frame.get(4..26)) {
             *lock(&self.transfers).entry(id.to_vec()).or_default() += 1;
         }
     }
 
-    fn note_arrival(&self, kind: &str) {
-        #[expect(clippy::disallowed_methods, reason = "the witness has a clock of its own")]
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let at_us = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+    fn note_arrival(&self, kind: &str, at_us: i64) {
         let mut arrivals = lock(&self.arrivals);
         if arrivals.len() >= ARRIVALS_MAX {
             arrivals.pop_front();
@@ -183,7 +190,10 @@ impl Host {
     /// When the last frames arrived, oldest first.
     #[must_use]
     pub fn arrivals(&self) -> Vec<Arrival> {
-        lock(&self.arrivals).iter().cloned().collect()
+        let mut arrivals: Vec<_> = lock(&self.arrivals).iter().cloned().collect();
+        // Of two connections the one that is read first need not be the one on which something came first.
+        arrivals.sort_by_key(|arrival| arrival.at_us);
+        arrivals
     }
 
     /// How many frames with this transfer's id arrived, whatever became of them.

@@ -5,6 +5,7 @@
 //! only; what it says is checked against golden bytes that another encoder made.
 
 mod answer;
+mod arrival;
 mod bank;
 mod control;
 mod faults;

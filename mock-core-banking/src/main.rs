@@ -37,6 +37,7 @@ async fn main() -> ExitCode {
         control: arguments.control,
         delay: Duration::from_millis(arguments.delay_ms),
         faults: arguments.faults.unwrap_or_default(),
+        kernel_stamps: false,
     };
     let simulator = match Simulator::start(settings).await {
         Ok(simulator) => simulator,

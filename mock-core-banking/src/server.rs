@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::arrival::Stamped;
 use crate::control;
 use crate::faults::FaultSchedule;
 use crate::host::Host;
@@ -86,6 +87,9 @@ pub struct Settings {
     pub delay: Duration,
     /// Faults from the start.
     pub faults: FaultSchedule,
+    /// Whether the kernel says when a frame came, so that what keeps this process from reading is not counted in. It costs each
+    /// segment that this machine receives a look at the clock.
+    pub kernel_stamps: bool,
 }
 
 impl Default for Settings {
@@ -95,6 +99,7 @@ impl Default for Settings {
             control: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             delay: Duration::from_secs(5),
             faults: FaultSchedule::default(),
+            kernel_stamps: false,
         }
     }
 }
@@ -139,7 +144,7 @@ impl Simulator {
             let address = settings.base.map_or((Ipv4Addr::LOCALHOST, 0), |base| (base, port.number()));
             let listener = TcpListener::bind(address).await?;
             addresses.insert(port, listener.local_addr()?);
-            let accepting = accept(listener, port, Arc::clone(&host), stop.clone());
+            let accepting = accept(listener, port, settings.kernel_stamps, Arc::clone(&host), stop.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
         }
         let listener = TcpListener::bind(settings.control).await?;
@@ -174,7 +179,7 @@ impl Drop for Simulator {
     }
 }
 
-async fn accept(listener: TcpListener, port: Port, host: Arc<Host>, stop: CancellationToken) {
+async fn accept(listener: TcpListener, port: Port, kernel_stamps: bool, host: Arc<Host>, stop: CancellationToken) {
     loop {
         let Ok((stream, _peer)) = listener.accept().await else {
             // Out of descriptors: wait for some to be closed rather than spin.
@@ -186,8 +191,20 @@ async fn accept(listener: TcpListener, port: Port, host: Arc<Host>, stop: Cancel
         }
         let (host, stop) = (Arc::clone(&host), stop.clone());
         tokio::spawn(async move {
+            let serving = async {
+                if !kernel_stamps {
+                    return host.serve(stream, port).await;
+                }
+                match Stamped::new(stream) {
+                    Ok(stream) => {
+                        let clock = stream.clock();
+                        host.serve_by(stream, clock, port).await;
+                    }
+                    Err(error) => tracing::error!(kind = ?error.kind(), "no stamps of arrivals"),
+                }
+            };
             tokio::select! {
-                () = host.serve(stream, port) => {}
+                () = serving => {}
                 () = stop.cancelled() => {}
             }
         });

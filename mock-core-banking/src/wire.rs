@@ -8,18 +8,22 @@ use codec::{FrameCodec, Framing, Side};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::codec::{Decoder, Encoder};
 
+use crate::arrival::ArrivalClock;
+
 /// One connection's stream and framing.
 pub(crate) struct Wire<S> {
     stream: S,
+    arrivals: ArrivalClock,
     buffer: BytesMut,
     frames: FrameCodec,
     fixed: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    pub(crate) fn new(stream: S, framing: Framing) -> Self {
+    pub(crate) fn new(stream: S, arrivals: ArrivalClock, framing: Framing) -> Self {
         Self {
             stream,
+            arrivals,
             buffer: BytesMut::with_capacity(256),
             frames: FrameCodec::new(framing, Side::Host),
             fixed: matches!(framing, Framing::Fixed { .. }),
@@ -38,6 +42,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                 return Ok(None);
             }
         }
+    }
+
+    /// When the last bytes came.
+    pub(crate) fn arrived_us(&self) -> i64 {
+        self.arrivals.last_us()
     }
 
     pub(crate) fn framed(&mut self, body: &[u8]) -> io::Result<BytesMut> {

@@ -7,6 +7,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use codec::{FrameCodec, Side};
@@ -73,7 +74,7 @@ impl Connection {
     }
 
     /// Sends one request and reads one reply. `before_write` runs before the first byte can leave, and has the last word on
-    /// whether it may.
+    /// whether it may: nothing stands between it and the write. `behind_write` runs when the kernel was asked to take the bytes.
     ///
     /// # Errors
     /// [`ExchangeError`]; except when nothing was sent the connection is then dirty, and dropping it closes it.
@@ -82,20 +83,22 @@ impl Connection {
         message: &[u8],
         deadline: Deadline,
         before_write: impl FnOnce() -> bool,
+        behind_write: impl FnOnce(),
     ) -> Result<Exchanged, ExchangeError> {
         let mut frames = FrameCodec::new(self.shared.framing, Side::Gateway);
         let mut buffer = BytesMut::with_capacity(message.len().max(256) + 8);
         frames.encode(message, &mut buffer).map_err(|_| ExchangeError::CannotFrame)?;
         let Some(line) = &mut self.line else { return Err(ExchangeError::Write { written: 0 }) };
-        if !before_write() {
-            return Err(ExchangeError::Withheld);
-        }
         self.dirty = true;
         let mut written = 0;
-        let writing = write_counted(&mut *line.wire, &buffer, &mut written);
-        let ended = tokio::time::timeout_at(deadline.at(), writing).await;
-        if !matches!(ended, Ok(Ok(()))) {
-            return Err(ExchangeError::Write { written });
+        let writing = write_counted(&mut *line.wire, &buffer, &mut written, before_write, behind_write);
+        match tokio::time::timeout_at(deadline.at(), writing).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => {
+                self.dirty = false;
+                return Err(ExchangeError::Withheld);
+            }
+            _ => return Err(ExchangeError::Write { written }),
         }
         buffer.clear();
         let reply = match tokio::time::timeout_at(deadline.at(), read_frame(line, &mut frames, &mut buffer)).await {
@@ -131,16 +134,36 @@ impl Drop for Connection {
     }
 }
 
-/// Writes everything, counting what the kernel took: a count of zero is the only proof that nothing was sent.
-async fn write_counted(wire: &mut dyn super::Wire, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+/// Writes everything, unless `before` says no; counting what the kernel took: a count of zero is the only proof that nothing was
+/// sent.
+async fn write_counted(
+    wire: &mut dyn super::Wire,
+    bytes: &[u8],
+    written: &mut usize,
+    before: impl FnOnce() -> bool,
+    behind: impl FnOnce(),
+) -> io::Result<bool> {
+    let mut around = Some((before, behind));
     while let Some(rest) = bytes.get(*written..).filter(|rest| !rest.is_empty()) {
-        let count = std::future::poll_fn(|context| AsyncWrite::poll_write(Pin::new(&mut *wire), context, rest)).await?;
+        let writing = std::future::poll_fn(|context| {
+            let Some((before, behind)) = around.take() else {
+                return Pin::new(&mut *wire).poll_write(context, rest).map_ok(Some);
+            };
+            if !before() {
+                return Poll::Ready(Ok(None));
+            }
+            let taken = Pin::new(&mut *wire).poll_write(context, rest);
+            behind();
+            taken.map_ok(Some)
+        });
+        let Some(count) = writing.await? else { return Ok(false) };
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
         *written += count;
     }
-    std::future::poll_fn(|context| AsyncWrite::poll_flush(Pin::new(&mut *wire), context)).await
+    std::future::poll_fn(|context| AsyncWrite::poll_flush(Pin::new(&mut *wire), context)).await?;
+    Ok(true)
 }
 
 async fn read_frame(line: &mut Line, frames: &mut FrameCodec, buffer: &mut BytesMut) -> Result<Bytes, ExchangeError> {
@@ -160,10 +183,11 @@ async fn read_frame(line: &mut Line, frames: &mut FrameCodec, buffer: &mut Bytes
 
 #[cfg(test)]
 mod tests {
+    use std::task::Context;
     use std::time::Duration;
 
     use codec::Framing;
-    use tokio::io::{AsyncWriteExt as _, DuplexStream};
+    use tokio::io::{AsyncRead, AsyncWriteExt as _, DuplexStream, ReadBuf};
 
     use super::*;
     use crate::clock::Clock;
@@ -198,6 +222,10 @@ mod tests {
     }
 
     fn pool(answer: &'static [u8], clock: &Clock) -> Pool {
+        pool_of(Arc::new(Scripted(answer)), clock)
+    }
+
+    fn pool_of(dial: Arc<dyn Dial>, clock: &Clock) -> Pool {
         let settings = Settings {
             connections_max: 1,
             borrow_wait: Duration::from_millis(100),
@@ -206,7 +234,7 @@ mod tests {
             life_max: Duration::from_secs(9),
         };
         let framing = Framing::Fixed { request: 4, reply: 4 };
-        Pool::new(Arc::new(Scripted(answer)), framing, settings, clock.clone())
+        Pool::new(dial, framing, settings, clock.clone())
     }
 
     async fn idle_after(answer: &'static [u8]) -> u64 {
@@ -214,7 +242,7 @@ mod tests {
         let pool = pool(answer, &clock);
         let deadline = Deadline::after(clock.now(), Duration::from_millis(50));
         let mut connection = pool.lend(deadline).await.unwrap();
-        drop(connection.exchange(b"ping", deadline, || true).await);
+        drop(connection.exchange(b"ping", deadline, || true, || ()).await);
         connection.give_back();
         pool.stats().idle
     }
@@ -229,6 +257,78 @@ mod tests {
         assert_eq!(lend(20).await, LendError::DeadlineBeforeConnecting);
         assert_eq!(lend(5_000).await, LendError::Exhausted);
         assert_eq!(pool.stats().exhausted, 1);
+    }
+
+    /// What happened to a line, in order.
+    #[derive(Debug, Clone, Default)]
+    struct Noted(Arc<std::sync::Mutex<Vec<&'static str>>>);
+
+    impl Noted {
+        fn note(&self, what: &'static str) {
+            self.0.lock().unwrap().push(what);
+        }
+    }
+
+    impl AsyncRead for Noted {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            self.note("read");
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Noted {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            self.note("write");
+            Poll::Ready(Ok(3))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl Wire for Noted {
+        fn is_silent(&self) -> bool {
+            true
+        }
+
+        fn move_here(self: Box<Self>) -> io::Result<Box<dyn Wire>> {
+            Ok(self)
+        }
+    }
+
+    impl Dial for Noted {
+        fn dial(&self) -> Dialing<'_> {
+            let wire = self.clone();
+            Box::pin(async { Ok(Box::new(wire) as Box<dyn Wire>) })
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_stands_between_the_last_look_and_the_write_and_a_line_that_was_withheld_is_clean() {
+        let (clock, noted) = (Clock::system().unwrap(), Noted::default());
+        let pool = pool_of(Arc::new(noted.clone()), &clock);
+        let deadline = Deadline::after(clock.now(), Duration::from_secs(9));
+        let mut connection = pool.lend(deadline).await.unwrap();
+        let look = |good| {
+            noted.note("look");
+            good
+        };
+        let ended = connection.exchange(b"ping", deadline, || look(false), || noted.note("gone")).await;
+        assert_eq!(ended.unwrap_err(), ExchangeError::Withheld);
+        let ended = connection.exchange(b"ping", deadline, || look(true), || noted.note("gone")).await;
+        assert_eq!(ended.unwrap_err(), ExchangeError::Ended { partial: false });
+        // The rest of a frame that was taken in part needs no second look.
+        assert_eq!(*noted.0.lock().unwrap(), ["look", "look", "write", "gone", "write", "read"]);
+        drop(connection);
+        let mut connection = pool.lend(deadline).await.unwrap();
+        drop(connection.exchange(b"ping", deadline, || false, || ()).await);
+        connection.give_back();
+        assert_eq!(pool.stats().idle, 1);
     }
 
     #[tokio::test]

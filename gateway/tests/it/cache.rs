@@ -227,12 +227,27 @@ async fn a_redis_that_is_down_is_a_miss() {
     let gateway = TestGateway::start(&[("REDIS__URL", &url), ("CACHE__STORE", "redis")]).await;
     assert_eq!(gateway.call(&rate("USD")).await.status, 200);
     eventually("it is kept", async || gateway.call(&rate("USD")).await.headers["cache-status"] == "gwanmun; hit").await;
+    let seen = async || {
+        let route = limits(&gateway).await["cache"]["routes"]["exchange-rate"].clone();
+        let count = |name: &str| route[name].as_u64().unwrap();
+        (count("hits"), count("stored"), count("misses"), count("collapsed"))
+    };
+    let (hits, stored, misses, collapsed) = seen().await;
     let before = asked(&gateway);
     redis.kill();
     for nth in 1..=3 {
         let answer = gateway.call(&rate("USD")).await;
-        assert_eq!((answer.status, asked(&gateway)), (200, before + nth));
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        // Until it is known that the one before could not be kept, its answer serves those who come.
+        let now = seen().await;
+        assert_eq!((now.0, now.1, now.2 + now.3), (hits, stored, misses + collapsed + nth));
+        assert_eq!(asked(&gateway) - before, now.2 - misses);
     }
+    eventually("the host is asked", async || {
+        gateway.call(&rate("USD")).await;
+        asked(&gateway) - before >= 3
+    })
+    .await;
 }
 
 #[test]

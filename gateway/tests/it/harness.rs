@@ -83,7 +83,7 @@ pub(crate) fn configure(data: &Path, simulator: &Simulator, text: &str, override
 }
 
 pub(crate) async fn simulator(delay: Duration) -> Simulator {
-    Simulator::start(Settings { delay, ..Settings::default() }).await.unwrap()
+    Simulator::start(Settings { delay, kernel_stamps: true, ..Settings::default() }).await.unwrap()
 }
 
 impl TestGateway {
