@@ -10,8 +10,9 @@ mod id;
 mod instance;
 mod journal;
 mod metrics;
-mod row;
+mod reading;
 mod recovering;
+mod row;
 mod search_key;
 mod shipper;
 mod stale;
@@ -37,12 +38,13 @@ pub use id::{IdSource, Instance, NoIds, TransactionId};
 use journal::Reached;
 pub use journal::{
     Disk, FolderDisk, Journal, JournalError, Position, Recovered, RecoveryError, Room, SegmentFile,
-    Settings as JournalSettings,
+    Settings as JournalSettings, UsedKey,
 };
 use metrics::Metrics;
 use recovering::recover;
 pub use row::{
-    Answer, Attempt, Closing, DUPLICATE_ID, Facts, Outcome, Proof, Resolution, ResolveAs, Row, ServedFrom, Status,
+    Answer, Attempt, Closing, DUPLICATE_ID, Facts, Keyed, Outcome, Proof, Resolution, ResolveAs, Row, ServedFrom,
+    Status,
 };
 pub use search_key::search_key;
 pub(crate) use search_key::sync_folder_of;
@@ -115,7 +117,8 @@ pub struct Ledger {
     doubted: Notify,
     /// Rung by who wants rows to be carried to the store at once.
     hurry: Notify,
-    ended_mutation: Notify, // Rung when a mutation has ended.
+    /// Rung when a mutation has ended.
+    ended_mutation: Notify,
     tasks: std::sync::Mutex<Vec<AbortOnDropHandle<()>>>,
     keeping: std::sync::Mutex<Option<AbortOnDropHandle<()>>>, // Renews the lease.
 }
@@ -135,7 +138,7 @@ impl Ledger {
         let mut found = instance::look(&store, &*disk, settings.instance).await?;
         let (recovered, mark) = loop {
             if found.stale {
-                stale::settle(&store, &disk, settings.journal, &clock).await?;
+                stale::settle(&store, &disk, &settings, &clock).await?;
             }
             let (recovered, mark) = recover(&store, &disk, settings.journal).await?;
             if mark.retired {
@@ -154,7 +157,7 @@ impl Ledger {
         ids.add(store.take_block(settings.instance).await?);
         // A key of any length is allowed, so this can't fail.
         let search = Hmac::new_from_slice(&settings.search_key).unwrap_or_else(|_| Hmac::new(&Default::default()));
-        let (claims, waiting) = Claims::new();
+        let (claims, waiting) = Claims::new(recovered.keys);
         let ledger = Arc::new(Self {
             journal,
             disk,
@@ -244,48 +247,6 @@ impl Ledger {
         let mut mac = self.search.clone();
         mac.update(account.as_bytes());
         mac.finalize().into_bytes().iter().copied().take(16).collect()
-    }
-
-    /// One finished transaction: from the journal as soon as it was answered, else from the store.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn row(&self, id: TransactionId) -> Result<Option<StoredRow>, StoreError> {
-        if let Some(Outcome { row, .. }) = self.journal.find(id) {
-            let resolved = Resolved::only(row.doubt().0);
-            return Ok(Some(StoredRow { seq: 0, row, resolved }));
-        }
-        if let Some(row) = self.store.row(id).await? {
-            return Ok(Some(row));
-        }
-        Ok(self.store.abandoned(Of::Transaction(id), 1).await?.into_iter().next().map(StoredRow::abandoned))
-    }
-
-    /// Claims, of a client or of everybody, that nobody can tell the end of, oldest first, as rows in doubt.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn abandoned(&self, client: Option<&str>, limit: u32) -> Result<Vec<StoredRow>, StoreError> {
-        let of = client.map_or(Of::Everybody, Of::Client);
-        Ok(self.store.abandoned(of, limit).await?.into_iter().map(StoredRow::abandoned).collect())
-    }
-
-    /// A page of rows, newest first. Waits half a second for what was answered before the call.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn page(&self, filter: &Filter, before: Option<i64>, limit: u32) -> Result<Page, StoreError> {
-        let complete = self.catch_up(Duration::from_millis(500)).await;
-        Ok((self.store.page(filter, before, limit).await?, complete))
-    }
-
-    /// Rows by status, in the order of [`Status::ALL`]. Waits, and says whether they are all, as [`Ledger::page`] does.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub async fn summary(&self, filter: &Filter) -> Result<([u64; 3], bool), StoreError> {
-        let complete = self.catch_up(Duration::from_millis(500)).await;
-        Ok((self.store.summary(filter).await?, complete))
     }
 
     /// Waits until what was written so far is in the store, `limit` at most. Says whether it is.

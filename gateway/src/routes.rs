@@ -14,6 +14,8 @@ pub use table::{PathTaken, RouteTable};
 
 /// Most bytes of an answer that is kept for repeats: a journal record has a bound.
 pub const ANSWER_MAX: usize = 2_048;
+/// Most bytes of a route's path, which the journal may keep: a record has a bound.
+pub const PATH_MAX: usize = 256;
 /// Longest field in bytes that a ledger row takes: a journal record has a bound, and must always fit.
 const LEDGER_TEXT_MAX: usize = 64;
 

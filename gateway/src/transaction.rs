@@ -198,9 +198,10 @@ async fn run(RunsOn { ledger, cache, clock, force }: RunsOn, prepared: Prepared)
     let Prepared { submission, institution, id, frame, deadline, started, room, witness, render } = prepared;
     let (ledger, clock) = (&ledger, &clock);
     let route = &submission.route;
-    let facts = facts_of(ledger, clock, &submission, id);
+    let mut facts = facts_of(ledger, clock, &submission, id);
     if route.kind == Kind::Mutation {
         let claim = claim_of(&submission, &facts, &frame, deadline.remaining(clock.now()))?;
+        facts.keyed = ledger.keeps(&claim);
         let claimed = tokio::select! {
             biased;
             claimed = ledger.claim(claim, deadline) => claimed,
@@ -311,5 +312,6 @@ fn facts_of(ledger: &Ledger, clock: &Clock, submission: &Submission, id: Transac
         correlation_id: correlation_id.clone(),
         idempotency_key_hash,
         layout_version: route.request.version(),
+        keyed: None,
     }
 }

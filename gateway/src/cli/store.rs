@@ -87,8 +87,14 @@ async fn retire(journal: &str, config: &std::path::Path) -> Result<ExitCode, Exi
     if hex::decode_to_slice(journal, &mut number).is_err() {
         return Err(complain(EXIT_CONFIG, "a journal's number has 32 hex digits"));
     }
-    let store = store_of(config).await?;
+    let config = configure(config)?;
+    let store = open_store(&config).await.map_err(|error| complain(EXIT_START, &error.to_string()))?;
     let failed = |error: crate::ledger::StoreError| complain(EXIT_START, &error.to_string());
+    let lease = store.lease_of(config.instance).await.map_err(failed)?;
+    if store.is_private() && lease.is_some_and(|lease| lease.journal == number) {
+        let why = "this journal keeps the keys of what it has not shipped: start its gateway, which closes what was left open";
+        return Err(complain(EXIT_DATA, why));
+    }
     let shipped = store.journal_marks().await.map_err(failed)?.contains_key(&number);
     if !shipped && store.open_claims(number, 1).await.map_err(failed)?.is_empty() {
         return Err(complain(EXIT_DATA, "the store knows no such journal"));

@@ -11,7 +11,7 @@ use super::document::{Document, Reader, is_word};
 use super::limits::{read_budget, read_cache_rule, read_class};
 use crate::filters::auth::{Client, Role};
 use crate::resilience::Retry;
-use crate::routes::{HostCodes, Kind, OnDoubt, Questions, Route, RouteEntry, RouteTable};
+use crate::routes::{HostCodes, Kind, OnDoubt, PATH_MAX, Questions, Route, RouteEntry, RouteTable};
 use crate::{breaker, pool};
 
 pub(super) fn read_institutions(document: &mut Document) -> BTreeMap<String, InstitutionConfig> {
@@ -217,15 +217,18 @@ fn read_on_doubt(reader: &mut Reader<'_>, kind: Kind, questions: &Questions) -> 
     on_doubt
 }
 
-const PATHS_RULE: &str = "every path must start with /api/, hold only A-Z, a-z, 0-9, dot, hyphen, underscore and slash, and not be \
-     the gateway's own (/api/ledger, circuit, pool, limits, reconciliation, gateway/resolve); and there must be one";
+const PATHS_RULE: &str = "every path must start with /api/, hold only A-Z, a-z, 0-9, dot, hyphen, underscore and slash, 256 at most, and \
+     not be the gateway's own (/api/ledger, circuit, pool, limits, reconciliation, gateway/resolve); and there must be one";
 
 /// Whether a path can be a transaction's: no character that a URL would write otherwise, none of the gateway's own.
 fn is_free_path(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/');
     let first = path.strip_prefix("/api/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
     let own = ["", "ledger", "circuit", "pool", "limits", "reconciliation"];
-    path.bytes().all(plain) && !own.contains(&first) && !path.starts_with("/api/gateway/resolve")
+    path.len() <= PATH_MAX
+        && path.bytes().all(plain)
+        && !own.contains(&first)
+        && !path.starts_with("/api/gateway/resolve")
 }
 
 pub(super) fn check_lengths(

@@ -1,9 +1,11 @@
-//! The desk for idempotency keys: what runs here, what has ended here and is not shipped yet, and one task that commits
-//! claims in groups. A sweep each second closes what a late commit left behind and gives up on what other gateways lost.
+//! The desk for idempotency keys: what runs here, what has ended here and is not shipped yet, and one task that takes claims to the
+//! store in groups. A store that several gateways share commits them. One that is ours alone is only asked whether it has the keys:
+//! until a row is shipped its key stands in the journal, with the intent, and here. A sweep each second closes what a late commit left
+//! behind, gives up on what other gateways lost, and writes down in our own store what runs.
 
+mod known;
 mod sweep;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,10 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Ledger;
 use super::id::TransactionId;
-use super::row::{Outcome, Status};
-use super::store::{Claim, ClaimKey, Claimed, Owner, Progress, Repeat, Store, StoreError};
+use super::journal::UsedKey;
+use super::row::{Keyed, Outcome, Status};
+use super::store::{Claim, Claimed, Owner, Progress, Repeat, Store, StoreError};
 use super::told::{Told, tell_all, told};
 use crate::clock::Deadline;
+use known::{Alive, Known};
 
 /// Claims that one commit takes.
 const GROUP_MAX: usize = 128;
@@ -27,7 +31,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// What became of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimResult {
-    /// The key is ours, and that is durable.
+    /// The key is ours, and that is durable, or will be with the intent.
     Ours,
     /// The key was used before.
     Repeat(Repeat),
@@ -42,6 +46,8 @@ pub(super) struct Claims {
     outage: Mutex<Outage>,
     /// One sweep at a time: two would both close the same claim.
     sweeping: tokio::sync::Mutex<()>,
+    /// What runs is not written down while its end is being shipped: it would be written behind it.
+    shipping: tokio::sync::Mutex<()>,
 }
 
 /// While the store is down one claim at a time finds out whether it still is; the others are refused at once. Waiting, they would
@@ -70,30 +76,6 @@ pub(super) struct Waiting {
 /// What whoever waits for a claim is told.
 type Answered = Result<Claimed, StoreError>;
 
-/// Transactions of this process that the store does not know the end of.
-#[derive(Debug, Default)]
-struct Known {
-    by_key: HashMap<ClaimKey, Alive>,
-    keys: HashMap<TransactionId, ClaimKey>,
-}
-
-#[derive(Debug, Clone)]
-struct Alive {
-    id: TransactionId,
-    fingerprint: Vec<u8>,
-    ended: bool,
-}
-
-impl Known {
-    fn forget(&mut self, id: TransactionId) {
-        if let Some(key) = self.keys.remove(&id)
-            && self.by_key.get(&key).is_some_and(|alive| alive.id == id)
-        {
-            self.by_key.remove(&key);
-        }
-    }
-}
-
 /// Forgets a claim unless it became ours: the sweep looks after what may have been committed.
 struct Claiming<'a>(Option<(&'a Claims, TransactionId)>);
 
@@ -106,10 +88,17 @@ impl Drop for Claiming<'_> {
 }
 
 impl Claims {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Order>) {
+    /// With the keys of an earlier life whose rows are not shipped yet.
+    pub(super) fn new(keys: Vec<(TransactionId, UsedKey)>) -> (Self, mpsc::Receiver<Order>) {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-        let claims =
-            Self { queue, known: Mutex::default(), outage: Mutex::default(), sweeping: tokio::sync::Mutex::default() };
+        let claims = Self {
+            queue,
+            known: Mutex::default(),
+            outage: Mutex::default(),
+            sweeping: tokio::sync::Mutex::default(),
+            shipping: tokio::sync::Mutex::default(),
+        };
+        claims.know(keys);
         (claims, waiting)
     }
 
@@ -136,44 +125,28 @@ impl Claims {
         outage.is_down = is_down.unwrap_or(outage.is_down);
     }
 
-    /// Notes a claim that is about to be made, unless the key is in our hands already.
-    fn note(&self, key: &ClaimKey, alive: Alive) -> Option<Alive> {
-        let mut known = self.known();
-        if let Some(there) = known.by_key.get(key) {
-            return Some(there.clone());
-        }
-        known.keys.insert(alive.id, key.clone());
-        known.by_key.insert(key.clone(), alive);
-        None
-    }
-
-    /// Its outcome is written; the store hears of it when it is shipped.
-    pub(super) fn ended(&self, id: TransactionId) {
-        let mut known = self.known();
-        let key = known.keys.get(&id).cloned();
-        if let Some(alive) = key.and_then(|key| known.by_key.get_mut(&key)) {
-            alive.ended = true;
-        }
-    }
-
-    /// The store knows how these ended.
-    pub(super) fn shipped(&self, outcomes: &[Outcome]) {
-        let mut known = self.known();
-        for outcome in outcomes.iter().filter(|outcome| outcome.row.facts.idempotency_key_hash.is_some()) {
-            known.forget(outcome.row.facts.id);
-        }
-    }
-
-    fn is_known(&self, id: TransactionId) -> bool {
-        self.known().keys.contains_key(&id)
+    /// Held while outcomes are shipped.
+    pub(super) async fn shipping(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.shipping.lock().await
     }
 }
 
 impl Ledger {
+    /// What the journal keeps of a claim beside the facts: nothing when the store has it before anything is sent.
+    #[must_use]
+    pub fn keeps(&self, claim: &Claim) -> Option<Arc<Keyed>> {
+        let Claim { key, fingerprint, .. } = claim;
+        let keyed = || Keyed { method: key.method.clone(), path: key.path.clone(), fingerprint: fingerprint.clone() };
+        self.store.is_private().then(|| Arc::new(keyed()))
+    }
+
     /// Claims an idempotency key for one execution.
     pub async fn claim(&self, claim: Claim, deadline: Deadline) -> ClaimResult {
         let (id, fingerprint) = (claim.facts.id, claim.fingerprint.clone());
-        let known = self.claims.note(&claim.key, Alive { id, fingerprint: fingerprint.clone(), ended: false });
+        let known = self.claims.note(
+            &claim.key,
+            Alive { id, fingerprint: fingerprint.clone(), ended: false, stored: !self.store.is_private() },
+        );
         if let Some(alive) = known {
             return self.repeat_here(&alive, &fingerprint);
         }
@@ -181,6 +154,7 @@ impl Ledger {
         if !self.claims.may_ask() {
             return ClaimResult::Unavailable;
         }
+        let claim = if self.store.is_private() { claim } else { claim.written() };
         let (answer, answered) = told();
         if self.claims.queue.try_send(Order::Claim(Box::new(Waiting { claim, answer }))).is_err() {
             return ClaimResult::Unavailable;
@@ -221,6 +195,10 @@ impl Ledger {
     /// Frees the key of a transaction that provably never left, before its caller is told to try again. Whatever does not
     /// work here is done when the row is shipped.
     pub async fn release(&self, id: TransactionId, limit: Duration) {
+        if self.claims.known().of(id).is_some_and(|alive| !alive.stored) {
+            self.claims.known().forget(id);
+            return;
+        }
         let (store, owner) = (self.store.clone(), self.owner);
         // In a task of its own: a statement that is dropped half way costs its connection.
         let releasing = tokio::spawn(async move { store.release(owner, &[id]).await });
@@ -229,7 +207,7 @@ impl Ledger {
         }
     }
 
-    /// Commits claims in groups, for ever.
+    /// Takes claims to the store in groups, for ever.
     pub(super) async fn run_claims(self: Arc<Self>, mut orders: mpsc::Receiver<Order>) {
         let mut taken = Vec::new();
         while orders.recv_many(&mut taken, GROUP_MAX).await > 0 {
@@ -259,7 +237,7 @@ impl Ledger {
     }
 }
 
-/// Commits one group and answers everybody in it. Whether the store turned out to be down, if it was asked.
+/// Takes one group to the store and answers everybody in it. Whether the store turned out to be down, if it was asked.
 async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &CancellationToken) -> Option<bool> {
     if group.is_empty() {
         return None;
@@ -267,7 +245,7 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
     let (claims, answers): (Vec<Claim>, Vec<_>) =
         group.drain(..).map(|Waiting { claim, answer }| (claim, answer)).unzip();
     let waiting = claims.iter().zip(answers);
-    match store.claim(owner, &claims).await {
+    match ask(store, owner, &claims).await {
         Ok(claimed) => {
             let (again, settled): (Vec<_>, Vec<_>) =
                 waiting.zip(claimed).partition(|(_, claimed)| *claimed == Claimed::LetGo);
@@ -284,6 +262,11 @@ async fn commit(store: &Store, owner: Owner, group: &mut Vec<Waiting>, fenced: &
     }
 }
 
+/// Claims keys, or only looks for them: who shares the store with nobody has noted them already.
+async fn ask(store: &Store, owner: Owner, claims: &[Claim]) -> Result<Vec<Claimed>, StoreError> {
+    if store.is_private() { store.find_claims(owner, claims).await } else { store.claim(owner, claims).await }
+}
+
 /// What an error that leaves everything open is taken for: nobody else is told anything now.
 fn is_down(store: &Store, error: &StoreError, claims: usize, fenced: &CancellationToken) -> bool {
     if matches!(error, StoreError::Fenced) {
@@ -293,7 +276,7 @@ fn is_down(store: &Store, error: &StoreError, claims: usize, fenced: &Cancellati
     true
 }
 
-/// Commits claims one by one, each while somebody waits for it. Whether the store turned out to be down.
+/// Takes claims to the store one by one, each while somebody waits for it. Whether the store turned out to be down.
 async fn one_by_one(
     store: &Store,
     owner: Owner,
@@ -304,7 +287,7 @@ async fn one_by_one(
         let mut tries = 0;
         while !answer.has_gone() && tries < 50 {
             tries += 1;
-            match store.claim(owner, std::slice::from_ref(claim)).await.map(|mut claimed| claimed.pop()) {
+            match ask(store, owner, std::slice::from_ref(claim)).await.map(|mut claimed| claimed.pop()) {
                 Ok(Some(Claimed::LetGo)) => tokio::time::sleep(Duration::from_millis(5)).await,
                 Err(error) if error.is_contention() => tokio::time::sleep(Duration::from_millis(5)).await,
                 Ok(Some(claimed)) => {

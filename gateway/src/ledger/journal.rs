@@ -9,6 +9,7 @@ mod disk;
 mod format;
 mod reached;
 mod reading;
+mod record;
 mod recovery;
 mod syncer;
 mod writer;
@@ -21,54 +22,15 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::id::TransactionId;
-use super::row::{Facts, Outcome, RECORD_MAX, Row, ServedFrom};
+use super::row::{Facts, Outcome, RECORD_MAX};
 use crate::clock::Deadline;
 use crate::left_out::{Part, is_left_out};
 pub use disk::{Disk, FolderDisk, SegmentFile};
 use format::{BATCH_HEADER, PAGE, RECORD_HEADER, page_from};
 pub(in crate::ledger) use reached::Reached;
-pub use recovery::{Recovered, RecoveryError};
+use record::{RecordKind, read_intent, read_outcome};
+pub use recovery::{Recovered, RecoveryError, UsedKey};
 use writer::{Kept, Live, Writer};
-
-/// What a record says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RecordKind {
-    /// About to send.
-    Intent = 1,
-    /// How it ended, with the intent's facts.
-    Outcome = 2,
-    /// The same, and what the caller was told.
-    Answered = 3,
-    /// How it ended, and that the answer did not come from the institution.
-    Served = 4,
-}
-
-impl RecordKind {
-    fn of(byte: u8) -> Option<Self> {
-        match byte {
-            1 => Some(Self::Intent),
-            2 => Some(Self::Outcome),
-            3 => Some(Self::Answered),
-            4 => Some(Self::Served),
-            _ => None,
-        }
-    }
-}
-
-/// Reads an outcome, with or without an answer; `None` for what is none.
-pub(crate) fn read_outcome(kind: RecordKind, payload: &[u8]) -> Option<postcard::Result<Outcome>> {
-    match kind {
-        RecordKind::Intent => None,
-        RecordKind::Outcome => Some(postcard::from_bytes(payload).map(Outcome::of)),
-        RecordKind::Answered => {
-            Some(postcard::from_bytes(payload).map(|(row, answer)| Outcome { row, answer: Some(answer) }))
-        }
-        RecordKind::Served => Some(postcard::from_bytes(payload).map(|(mut row, from): (Row, ServedFrom)| {
-            row.closing.served_from = from;
-            Outcome::of(row)
-        })),
-    }
-}
 
 /// A place in the journal; later places are greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -120,13 +82,6 @@ impl Settings {
     pub fn transactions_max(self) -> u64 {
         self.segment_size() / (2 * ROOM_PER_TRANSACTION)
     }
-}
-
-/// Bytes of most records, so that writing one needs no second room for it.
-const RECORD_USUAL: usize = 384;
-
-fn written(record: &impl serde::Serialize) -> postcard::Result<Vec<u8>> {
-    postcard::to_extend(record, Vec::with_capacity(RECORD_USUAL))
 }
 
 /// What one transaction may need: two records, each the first of a batch.
@@ -193,7 +148,8 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn append_intent(&self, facts: &Facts) -> Result<Position, JournalError> {
-        self.append(facts.id, RecordKind::Intent, written(facts))
+        let (kind, payload) = record::intent(facts);
+        self.append(facts.id, kind, payload)
     }
 
     /// Writes an outcome. It survives kill -9 once this returns.
@@ -201,13 +157,8 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn append_outcome(&self, outcome: &Outcome) -> Result<Position, JournalError> {
-        let Outcome { row, answer } = outcome;
-        let from = row.closing.served_from;
-        match answer {
-            None if from != ServedFrom::Host => self.append(row.facts.id, RecordKind::Served, written(&(row, from))),
-            None => self.append(row.facts.id, RecordKind::Outcome, written(row)),
-            Some(answer) => self.append(row.facts.id, RecordKind::Answered, written(&(row, answer))),
-        }
+        let (kind, payload) = record::outcome(outcome);
+        self.append(outcome.row.facts.id, kind, payload)
     }
 
     fn append(

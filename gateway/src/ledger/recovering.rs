@@ -30,6 +30,8 @@ impl Ledger {
         let count = open.len();
         let mut last = None;
         for facts in open {
+            let key = facts.claim_key().map(|(key, fingerprint)| (facts.id, (key, fingerprint.to_vec())));
+            self.claims.know(key);
             let row = Row::in_doubt(facts, "recovered", self.clock.wall().as_microsecond());
             self.metrics.closed(&row, Duration::ZERO);
             last = Some(self.journal.append_outcome(&Outcome::of(row))?);

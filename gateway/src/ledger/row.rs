@@ -2,10 +2,13 @@
 //! at its end. Both are what the journal stores; the store's columns follow from them. How an UNKNOWN was resolved later
 //! is the store's alone.
 
+use std::sync::Arc;
+
 use codec::MaskedAccount;
 use serde::{Deserialize, Serialize};
 
 use super::id::TransactionId;
+use super::store::ClaimKey;
 use crate::routes::Kind;
 
 /// Most bytes that one journal record may have. Every text below is bounded by configuration or by the HTTP edge.
@@ -100,6 +103,31 @@ pub struct Facts {
     pub correlation_id: String,
     pub idempotency_key_hash: Option<Vec<u8>>,
     pub layout_version: u32,
+    /// Beside the facts in the records of a journal that keeps its store's keys; no part of the row.
+    #[serde(skip)]
+    pub keyed: Option<Arc<Keyed>>,
+}
+
+/// The rest of the claim on an idempotency key, when the journal keeps it: see [`Facts::claim_key`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keyed {
+    /// The HTTP method.
+    pub method: String,
+    /// The path.
+    pub path: String,
+    /// SHA-256 of the frame, without what the gateway fills in.
+    pub fingerprint: Vec<u8>,
+}
+
+impl Facts {
+    /// The key that this transaction has, and for which body, if its journal keeps that.
+    #[must_use]
+    pub fn claim_key(&self) -> Option<(ClaimKey, &[u8])> {
+        let (keyed, key_hash) = (self.keyed.as_deref()?, self.idempotency_key_hash.clone()?);
+        let key =
+            ClaimKey { client: self.client.clone(), method: keyed.method.clone(), path: keyed.path.clone(), key_hash };
+        Some((key, &keyed.fingerprint))
+    }
 }
 
 /// Where an answer came from.

@@ -7,22 +7,22 @@ use std::sync::Arc;
 
 use tokio_util::task::AbortOnDropHandle;
 
-use super::journal::{Disk, Journal, Position, Settings};
+use super::journal::{Disk, Journal, Position};
 use super::row::{Outcome, Row};
-use super::store::{Shipper, Store};
-use super::{OpenError, RecoveryError};
+use super::store::{Claim, Owner, Shipper, Store};
+use super::{OpenError, RecoveryError, Settings};
 use crate::clock::Clock;
 use crate::routes::Kind;
 
 pub(super) async fn settle(
     store: &Store,
     disk: &Arc<dyn Disk>,
-    settings: Settings,
+    settings: &Settings,
     clock: &Clock,
 ) -> Result<(), OpenError> {
     let marks = store.journal_marks().await?;
     let mut mark = None;
-    let recovered = Journal::recover(Arc::clone(disk), settings, [0; 16], |journal| {
+    let recovered = Journal::recover(Arc::clone(disk), settings.journal, [0; 16], |journal| {
         mark = marks.get(&journal).copied();
         Position::default()
     })?;
@@ -31,6 +31,12 @@ pub(super) async fn settle(
     tracing::warn!(aside = name, "this data folder is an old copy or a clone: its journal is set aside");
     if mark.is_some_and(|mark| mark.retired) {
         return Err(OpenError::Retired);
+    }
+    // The keys that only this journal has: the store shall have them too, and say the same of them.
+    let owner = Owner { instance: settings.instance, incarnation: 0, journal: journal.id() };
+    let kept: Vec<Claim> = recovered.open.iter().cloned().filter_map(Claim::kept).collect();
+    for some in kept.chunks(128) {
+        store.write_claims(owner, some).await?;
     }
     store.abandon_journal(journal.id()).await?;
     let _syncing = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&journal).run_syncer()));

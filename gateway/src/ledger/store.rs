@@ -225,6 +225,10 @@ forward! {
 
     /// Claims keys; an error says nothing was claimed, or that it is not known. Answers come in the order of the claims.
     claim(&self, owner: Owner, claims: &[Claim]) -> Vec<Claimed>;
+    /// Looks whether keys were used before, and claims nothing. Answers come in the order of the claims.
+    find_claims(&self, owner: Owner, claims: &[Claim]) -> Vec<Claimed>;
+    /// Writes claims, also of a life that may claim no more. A key that is there already stays as it is.
+    write_claims(&self, owner: Owner, claims: &[Claim]) -> ();
     /// Frees the keys of transactions that provably never left.
     release(&self, owner: Owner, ids: &[TransactionId]) -> ();
     /// Claims of a journal that are not known to have ended, oldest first.
@@ -280,6 +284,16 @@ impl Store {
         match self {
             Self::Sql(store) => store.name(),
             Self::Memory(_) => "memory",
+        }
+    }
+
+    /// Whether no other gateway uses it. Then the journal keeps the keys of what is not shipped yet, and a claim only has to be looked
+    /// for in the store.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        match self {
+            Self::Sql(store) => matches!(store, SqlStore::Sqlite { .. }),
+            Self::Memory(store) => store.is_private(),
         }
     }
 

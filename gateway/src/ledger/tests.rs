@@ -1,5 +1,7 @@
 //! The ledger's start: what becomes of claims that an earlier life made and had not begun to write down.
 
+mod keys;
+
 use std::sync::Arc;
 
 use super::journal::tests::memory_disk::MemoryDisk;
@@ -39,6 +41,7 @@ fn facts(ledger: &Ledger, key: &str) -> Facts {
         correlation_id: "c".into(),
         idempotency_key_hash: Some(key.into()),
         layout_version: 1,
+        keyed: None,
     }
 }
 
@@ -109,6 +112,10 @@ async fn a_key_that_its_holder_lets_go_between_two_looks_is_claimed_again() {
     sqlx::query(holder).execute(writer).await.unwrap();
     let alone = store.claim(ledger.owner, &[claim(facts(&ledger, "k"), "k")]).await.unwrap();
     assert_eq!(alone, [Claimed::LetGo]);
+    sqlx::query("DROP TRIGGER holder").execute(writer).await.unwrap();
+    // Who has it does not read.
+    store.write_claims(ledger.owner, &[claim(facts(&ledger, "k"), "k")]).await.unwrap();
+    sqlx::query("UPDATE idempotency_claim SET transaction_id = 'x'").execute(writer).await.unwrap();
     let claiming = tokio::spawn({
         let (ledger, wanted) = (Arc::clone(&ledger), claim(facts(&ledger, "k"), "k"));
         let soon = Deadline::after(clock.now(), Duration::from_secs(5));
@@ -116,7 +123,7 @@ async fn a_key_that_its_holder_lets_go_between_two_looks_is_claimed_again() {
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!claiming.is_finished(), "it is nobody's: it must be asked for again");
-    sqlx::query("DROP TRIGGER holder").execute(writer).await.unwrap();
+    sqlx::query("DELETE FROM idempotency_claim").execute(writer).await.unwrap();
     assert_eq!(claiming.await.unwrap(), ClaimResult::Ours);
     ledger.close(Duration::from_secs(5)).await;
 }

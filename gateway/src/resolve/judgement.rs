@@ -165,6 +165,7 @@ mod tests {
             correlation_id: String::new(),
             idempotency_key_hash: None,
             layout_version: 1,
+            keyed: None,
         };
         let row = crate::ledger::Row::in_doubt(facts, "read-timeout", 0);
         let doubt = Doubt {

@@ -28,6 +28,9 @@ const PAGE_OF_CLAIMS: u32 = 1_000;
 /// Lines of the host's list that are staged at a time.
 const STAGE: usize = 1_000;
 
+/// Within this time a gateway that has its store to itself has written down what runs: a sweep a second, and as much again.
+const WRITTEN_DOWN: Duration = Duration::from_secs(2);
+
 /// How long one page of the host's list may wait for the call budget.
 const BUDGET_PATIENCE: Duration = Duration::from_mins(5);
 /// Pause before the budget is asked again.
@@ -167,14 +170,14 @@ impl Reconciler {
         let host_lines = self.stage_list(run).await?;
         let mut walk = Walk::new(&self.store, run);
         let mut tally = Tally { host_lines, ..Tally::default() };
-        let (mut found, mut seq) = (Vec::new(), 0);
+        let (mut found, mut seq, mut waited) = (Vec::new(), 0, false);
         while let Some(met) = walk.next().await? {
             let mut class = met.judge(horizon);
             if class == Some(Class::CoreOnly)
                 && let Some(id) = TransactionId::parse(&met.id)
-                && self.store.row(id).await?.is_some()
+                && self.has_come_in(id, &mut waited).await?
             {
-                // It came in behind the page that would have had it.
+                // Behind the page that would have had it.
                 class = Some(Class::InDoubt);
             }
             let Some(class) = class else {
@@ -190,6 +193,24 @@ impl Reconciler {
         }
         self.store.add_differences(&run.id, &found).await?;
         Ok(tally)
+    }
+
+    /// Whether the ledger has heard of a transaction meanwhile. A gateway that has its store to itself writes down within
+    /// [`WRITTEN_DOWN`] what runs; that is waited for, once in a run.
+    async fn has_come_in(&self, id: TransactionId, waited: &mut bool) -> Result<bool, StoreError> {
+        if self.store.row(id).await?.is_some() {
+            return Ok(true);
+        }
+        if !self.store.is_private() {
+            return Ok(false);
+        }
+        if !std::mem::replace(waited, true) {
+            tokio::time::sleep(WRITTEN_DOWN).await;
+        }
+        // Those whose ids differ in the last digit alone stand behind what they have in common, 36 at most.
+        let siblings = id.as_str().get(..id.as_str().len() - 1).unwrap_or_default();
+        let claimed = self.store.claims_without_outcome(siblings, 36).await?;
+        Ok(claimed.iter().any(|facts| facts.id == id) || self.store.row(id).await?.is_some())
     }
 
     /// Makes a step for every open row of the day, a few at a time. What that leaves open is in doubt for this run.

@@ -282,6 +282,28 @@ async fn a_journal_that_is_corrupt_refuses_the_start_and_says_where() {
     assert!(err(&start).contains("journal segment 1 is corrupt at byte 4096"), "{}", err(&start));
 }
 
+#[tokio::test]
+async fn a_journal_that_its_own_store_relies_on_is_not_retired() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulator = simulator(Duration::from_millis(1)).await;
+    let config = write_config(folder.path(), &simulator, "");
+    Process::start(&config).await.kill();
+    let url = format!("sqlite:{}/ledger.sqlite", folder.path().join("data").display());
+    let database = sqlx::SqlitePool::connect(&url).await.unwrap();
+    let journal: Vec<u8> =
+        sqlx::query_scalar("SELECT journal_id FROM instance_lease").fetch_one(&database).await.unwrap();
+    database.close().await;
+    let retire = |journal: &str| {
+        let arguments = ["ledger", "retire", journal, "--config"];
+        Command::new(env!("CARGO_BIN_EXE_gwanmun")).args(arguments).arg(&config).output().unwrap()
+    };
+    let refused = retire(&hex::encode(journal));
+    assert_eq!(refused.status.code(), Some(65), "{}", err(&refused));
+    assert!(err(&refused).contains("start its gateway"), "{}", err(&refused));
+    assert_eq!(retire(&"0".repeat(32)).status.code(), Some(65), "one that nobody knows");
+    drop(Process::start(&config).await);
+}
+
 #[test]
 fn a_debug_print_of_a_configuration_shows_no_secret() {
     let text = format!(

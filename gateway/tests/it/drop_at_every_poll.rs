@@ -118,6 +118,7 @@ impl World {
             correlation_id: "c".into(),
             idempotency_key_hash: None,
             layout_version: 1,
+            keyed: None,
         }
     }
 

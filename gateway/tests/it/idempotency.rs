@@ -6,10 +6,12 @@ use std::time::Duration;
 use gwanmun::failure::Failure;
 use gwanmun::routes::Kind;
 use mock_core_banking::Fault;
+use sqlx::Connection as _;
 use tokio::task::JoinSet;
 
 use crate::client::{AUDITOR, Answer, CLIENT, OPERATOR, OTHER_CLIENT, get, post, transfer};
 use crate::harness::{TestGateway, config_text, eventually};
+use crate::postgres::Postgres;
 use crate::taxonomy::compare_answer;
 
 const MUTATION: Kind = Kind::Mutation;
@@ -187,7 +189,28 @@ async fn a_repeat_of_one_in_doubt_is_in_doubt_and_then_says_how_it_was_resolved(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_store_is_down_what_is_known_here_is_answered_and_nothing_new_is_sent() {
+async fn while_a_shared_store_is_down_what_is_known_here_is_answered_and_nothing_new_is_sent() {
+    let postgres = Postgres::shared();
+    let url = postgres.new_database();
+    let gateway = TestGateway::start(&[("LEDGER__STORE", "postgres"), ("LEDGER__POSTGRES_URL", &url)]).await;
+    let mut database = sqlx::PgConnection::connect(&url).await.unwrap();
+    let first = gateway.call(&transfer("before", "1", 5)).await;
+    shipped(&gateway, &first.transaction_id()).await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE idempotency_claim").execute(&mut database).await.unwrap();
+    // The claim waits for the lock until the deadline: nothing is sent.
+    let refused = gateway.call(&transfer("new", "1", 5)).await;
+    compare_answer(Failure::IdempotencyUnavailable, MUTATION, &refused);
+    assert_eq!(gateway.simulator.host().counters().requests["0600"], 1);
+    sqlx::raw_sql("ROLLBACK").execute(&mut database).await.unwrap();
+    // A claim that was committed late is released by the sweep, and the key runs.
+    eventually("the key is free", async || gateway.call(&transfer("new", "1", 5)).await.status == 200).await;
+    assert_eq!(gateway.simulator.host().counters().processed["0600"], 2);
+    let row = gateway.call(&get(&format!("/api/ledger/{}", first.transaction_id()), AUDITOR)).await;
+    assert_eq!(row.json()["status"], "SUCCESS");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_our_own_store_takes_no_rows_keys_run_once_all_the_same() {
     let gateway = TestGateway::start(&[]).await;
     let url = format!("sqlite:{}/ledger.sqlite", gateway.data.path().display());
     let database = sqlx::SqlitePool::connect(&url).await.unwrap();
@@ -195,18 +218,17 @@ async fn while_the_store_is_down_what_is_known_here_is_answered_and_nothing_new_
     let first = gateway.call(&transfer("before", "1", 5)).await;
     shipped(&gateway, &first.transaction_id()).await;
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut *lock).await.unwrap();
-    // The claim waits for the lock until the deadline: nothing is sent.
-    let gateway_address = gateway.address;
-    let refused = tokio::spawn(async move {
-        crate::client::Client::connect(gateway_address).await.call(&transfer("new", "1", 5)).await
-    });
-    let refused = refused.await.unwrap();
-    compare_answer(Failure::IdempotencyUnavailable, MUTATION, &refused);
-    assert_eq!(gateway.simulator.host().counters().requests["0600"], 1);
+    let during = gateway.call(&transfer("during", "1", 5)).await;
+    assert_eq!(during.status, 200, "{}", during.text);
+    for (key, answered) in [("before", &first), ("during", &during)] {
+        let again = gateway.call(&transfer(key, "1", 5)).await;
+        assert_eq!((again.status, &again.text), (200, &answered.text), "{key}");
+        let other = gateway.call(&transfer(key, "1", 6)).await;
+        assert_eq!(other.code(), "IDEMPOTENCY_KEY_REUSED", "{key}");
+    }
     sqlx::query("ROLLBACK").execute(&mut *lock).await.unwrap();
-    // A claim that was committed late is released by the sweep, and the key runs.
-    eventually("the key is free", async || gateway.call(&transfer("new", "1", 5)).await.status == 200).await;
-    assert_eq!(gateway.simulator.host().counters().processed["0600"], 2);
-    let row = gateway.call(&get(&format!("/api/ledger/{}", first.transaction_id()), AUDITOR)).await;
-    assert_eq!(row.json()["status"], "SUCCESS");
+    shipped(&gateway, &during.transaction_id()).await;
+    let again = gateway.call(&transfer("during", "1", 5)).await;
+    assert_eq!((again.status, &again.text), (200, &during.text));
+    assert_eq!(gateway.simulator.host().counters().requests["0600"], 2);
 }

@@ -96,6 +96,26 @@ async fn what_differs_is_named_by_class() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_runs_meanwhile_is_in_doubt_and_not_the_hosts_alone() {
+    let gateway = TestGateway::start_with(&config_text(), Duration::from_secs(5), &[]).await;
+    let day = gateway.call(&transfer("k", "1", 5)).await.transaction_id()[5..13].to_owned();
+    assert_eq!(gateway.rows().await.len(), 1);
+    // The host has it and takes its time to say so.
+    gateway.fault("0600", Fault::Late, 1.0);
+    let mut caller = gateway.client().await;
+    caller.send(&transfer("slow", "1", 5)).await;
+    let booked = async || gateway.simulator.host().counters().processed.get("0600") == Some(&2);
+    eventually("the host has booked it", booked).await;
+    let run = reconcile(&gateway, &day).await;
+    assert_eq!((&run["counts"]["MATCH"], &run["counts"]["IN_DOUBT"]), (&1.into(), &1.into()), "{run}");
+    assert_eq!(run["counts"]["CORE_ONLY"], 0, "{run}");
+    assert_eq!(caller.read().await.unwrap().status, 200);
+    assert_eq!(gateway.rows().await.len(), 2);
+    let run = reconcile(&gateway, &day).await;
+    assert_eq!(run["counts"]["MATCH"], 2, "{run}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_cannot_be_read_fails_the_run_and_invents_nothing() {
     let gateway = TestGateway::start(&[]).await;
     let id = gateway.call(&transfer("k", "1", 5)).await.transaction_id();

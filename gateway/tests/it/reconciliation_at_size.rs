@@ -40,6 +40,7 @@ fn outcome(serial: usize, status: Status, amount: i64) -> Outcome {
         correlation_id: "c".into(),
         idempotency_key_hash: None,
         layout_version: 1,
+        keyed: None,
     };
     let closing = Closing {
         status,

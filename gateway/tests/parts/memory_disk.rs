@@ -57,7 +57,7 @@ impl MemoryDisk {
 
     #[allow(dead_code, reason = "not every test that includes this file spoils disks")]
     pub(crate) fn copy(&self) -> Arc<Self> {
-        let copy = Self::default();
+        let copy = Self { note: Mutex::new(self.note.lock().unwrap().clone()), ..Self::default() };
         for (number, file) in &*self.files.lock().unwrap() {
             let bytes = file.cache.lock().unwrap().clone();
             let file =

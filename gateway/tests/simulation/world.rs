@@ -177,6 +177,8 @@ pub(crate) async fn live(seed: u64, telling: bool) -> Totals {
     let store_clock = Clock::simulated(start).unwrap();
     let store = MemoryStore::new(store_clock.clone());
     let letters = if dice.bool() { &["A"][..] } else { &["A", "B"] };
+    // Who is alone has the store to itself, as with SQLite, in two of three runs.
+    let store = if letters.len() == 1 && !seed.is_multiple_of(3) { store.private() } else { store };
     let seat = |letter: &&'static str| {
         Arc::new(Seat {
             letter,

@@ -1,5 +1,5 @@
 //! What is done about claims that nobody waits for any more: closed when they are ours, called abandoned when they are others',
-//! forgotten when their time is over.
+//! forgotten when their time is over. And what runs is written down, for those who reconcile or look from outside.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::Order;
+use super::{GROUP_MAX, Order};
 use crate::ledger::id::TransactionId;
 use crate::ledger::row::{Outcome, Row};
-use crate::ledger::{JournalError, Ledger, OpenError, Room};
+use crate::ledger::store::Claim;
+use crate::ledger::{JournalError, Ledger, OpenError, RecoveryError, Room};
 
 /// Between two sweeps.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -23,7 +24,12 @@ impl Ledger {
         let mut round: u64 = 0;
         loop {
             tokio::time::sleep(SWEEP).await;
-            if self.sweep(false, SWEEP_MAX).await.is_err() || self.store.abandon_overdue(self.owner).await.is_err() {
+            let swept = async {
+                self.write_down().await?;
+                self.sweep(false, SWEEP_MAX).await?;
+                Ok::<_, OpenError>(self.store.abandon_overdue(self.owner).await?)
+            };
+            if swept.await.is_err() {
                 tracing::debug!("the sweep of idempotency claims did not get through");
                 continue;
             }
@@ -40,6 +46,29 @@ impl Ledger {
             }
             round += 1;
         }
+    }
+
+    /// Writes claims whose transactions run into a store that is ours alone. Most have ended before it is their turn.
+    pub(in crate::ledger) async fn write_down(&self) -> Result<(), OpenError> {
+        if !self.store.is_private() {
+            return Ok(());
+        }
+        let _not_meanwhile = self.claims.shipping().await;
+        let journal = Arc::clone(&self.journal);
+        let running = self.disk.apart(move || journal.running_claims()).await.map_err(RecoveryError::from)?;
+        let claims: Vec<Claim> = running.into_iter().filter_map(Claim::kept).collect();
+        let claims: Vec<Claim> =
+            claims.into_iter().filter(|claim| !self.claims.is_stored(claim.facts.id, true)).collect();
+        for some in claims.chunks(GROUP_MAX) {
+            if let Err(error) = self.store.claim(self.owner, some).await {
+                // The next sweep tries again.
+                for claim in &claims {
+                    self.claims.is_stored(claim.facts.id, false);
+                }
+                return Err(error.into());
+            }
+        }
+        Ok(())
     }
 
     /// Closes claims of this journal that nothing here knows of: their commit came after everybody had given up, so nothing

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::format::{PAGE, Walk};
 use super::writer::Live;
-use super::{Journal, Position, read_outcome};
+use super::{Journal, Position, RecordKind, SegmentFile, read_intent, read_outcome};
 use crate::ledger::id::TransactionId;
-use crate::ledger::row::Outcome;
+use crate::ledger::row::{Facts, Outcome};
 use crate::routes::Kind;
 
 impl Journal {
@@ -83,6 +83,26 @@ impl Journal {
         let found = Walk::new(&bytes, at.offset, at.segment).next()?;
         let outcome = read_outcome(found.kind, found.payload)?.ok()?;
         (outcome.row.facts.kind == Kind::Inquiry || at < synced).then_some(outcome)
+    }
+
+    /// The facts of transactions that run and have a key, as their intents say them.
+    pub(in crate::ledger) fn running_claims(&self) -> io::Result<Vec<Facts>> {
+        let running: Vec<_> = {
+            let writer = self.writer();
+            let file = |number| writer.segments.iter().find(|segment| segment.number == number);
+            let open = writer.live.values().filter_map(|live| match *live {
+                Live::Open { at, length, kind: RecordKind::Claiming } => Some((at, length)),
+                _ => None,
+            });
+            open.filter_map(|(at, length)| Some((Arc::clone(&file(at.segment)?.file), at, length))).collect()
+        };
+        let read = |(file, at, length): (Arc<dyn SegmentFile>, Position, usize)| {
+            let bytes = file.read_at(at.offset, length)?;
+            let found = Walk::new(&bytes, at.offset, at.segment).next();
+            let facts = found.and_then(|found| read_intent(found.kind, found.payload)?.ok());
+            facts.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        };
+        running.into_iter().map(read).collect()
     }
 
     /// Whether it has an intent or an outcome here that the store does not know yet.

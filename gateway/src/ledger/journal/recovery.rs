@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::format::{Header, PAGE, RECORD_HEADER, Walk};
 use super::writer::{Kept, Live, Segment, Writer};
-use super::{Disk, Journal, Position, RecordKind, Settings, read_outcome};
+use super::{Disk, Journal, Position, Settings, read_intent, read_outcome};
 use crate::ledger::id::TransactionId;
 use crate::ledger::row::Facts;
+use crate::ledger::store::ClaimKey;
 
 /// Why the journal can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,9 @@ pub enum RecoveryError {
     },
 }
 
+/// A key, and the fingerprint of the body that it was used for.
+pub type UsedKey = (ClaimKey, Vec<u8>);
+
 /// What recovery found.
 #[derive(Debug)]
 pub struct Recovered {
@@ -46,6 +50,8 @@ pub struct Recovered {
     pub journal: Arc<Journal>,
     /// Facts of transactions whose end nobody recorded: they are UNKNOWN.
     pub open: Vec<Facts>,
+    /// Keys of transactions whose end the store does not know yet, except those that provably never left.
+    pub keys: Vec<(TransactionId, UsedKey)>,
     /// Whether a torn tail was cut: a record that is not there may have been.
     pub cut: bool,
     /// Behind the last record that was found. The store can't have more of this journal, unless the folder is an old copy.
@@ -54,7 +60,8 @@ pub struct Recovered {
 
 #[derive(Default)]
 struct Scan {
-    open: HashMap<TransactionId, (Facts, u64)>,
+    open: HashMap<TransactionId, (Facts, Live)>,
+    keys: HashMap<TransactionId, UsedKey>,
     closed: HashMap<TransactionId, (Position, usize)>,
     cut: bool,
     end: Position,
@@ -114,8 +121,8 @@ impl Journal {
         for (id, (at, length)) in &scan.closed {
             live.insert(*id, Live::Closed { at: *at, length: *length });
         }
-        for (id, (_, segment)) in &scan.open {
-            live.insert(*id, Live::Open { segment: *segment });
+        for (id, (_, intent)) in &scan.open {
+            live.insert(*id, *intent);
         }
         let mut writer = Writer {
             journal,
@@ -149,7 +156,8 @@ impl Journal {
         };
         let mut open: Vec<Facts> = scan.open.into_values().map(|(facts, _)| facts).collect();
         open.sort_unstable_by_key(|facts| facts.id);
-        Ok(Recovered { journal: Arc::new(journal), open, cut: scan.cut, end: scan.end })
+        let keys = scan.keys.into_iter().collect();
+        Ok(Recovered { journal: Arc::new(journal), open, keys, cut: scan.cut, end: scan.end })
     }
 }
 
@@ -181,10 +189,11 @@ fn records_behind(bytes: &[u8], number: u64, mark: u64) -> Result<Vec<Kept>, Rec
     for found in Walk::new(body(bytes), PAGE, number).filter(|found| found.start >= mark) {
         let torn = || RecoveryError::Corrupt { segment: number, offset: found.start };
         let corrupt = |_| torn();
-        let id = match found.kind {
-            RecordKind::Intent => postcard::from_bytes::<Facts>(found.payload).map_err(corrupt)?.id,
-            kind => {
-                let outcome = read_outcome(kind, found.payload).transpose().map_err(corrupt)?;
+        let intent = read_intent(found.kind, found.payload).transpose().map_err(corrupt)?;
+        let id = match intent {
+            Some(facts) => facts.id,
+            None => {
+                let outcome = read_outcome(found.kind, found.payload).transpose().map_err(corrupt)?;
                 outcome.ok_or_else(torn)?.row.facts.id
             }
         };
@@ -237,19 +246,20 @@ impl Scan {
         let mut walk = Walk::new(body(bytes.get(..upto).unwrap_or_default()), PAGE, number);
         let corrupt = |offset| RecoveryError::Corrupt { segment: number, offset };
         for found in &mut walk {
-            match found.kind {
-                RecordKind::Intent => {
-                    let facts: Facts = postcard::from_bytes(found.payload).map_err(|_| corrupt(found.start))?;
-                    self.open.insert(facts.id, (facts, number));
-                }
-                kind => {
-                    let outcome = read_outcome(kind, found.payload).transpose().map_err(|_| corrupt(found.start))?;
-                    let id = outcome.ok_or_else(|| corrupt(found.start))?.row.facts.id;
-                    self.open.remove(&id);
-                    let at = Position { segment: number, offset: found.start };
-                    if at >= shipped {
-                        self.closed.insert(id, (at, found.payload.len() + RECORD_HEADER));
-                    }
+            let (kind, length) = (found.kind, found.payload.len() + RECORD_HEADER);
+            let at = Position { segment: number, offset: found.start };
+            let intent = read_intent(kind, found.payload).transpose().map_err(|_| corrupt(found.start))?;
+            if let Some(facts) = intent {
+                self.open.insert(facts.id, (facts, Live::Open { at, length, kind }));
+                continue;
+            }
+            let outcome = read_outcome(kind, found.payload).transpose().map_err(|_| corrupt(found.start))?;
+            let row = outcome.ok_or_else(|| corrupt(found.start))?.row;
+            self.open.remove(&row.facts.id);
+            if at >= shipped {
+                self.closed.insert(row.facts.id, (at, length));
+                if let Some((key, fingerprint)) = row.facts.claim_key().filter(|_| !row.is_provably_unsent()) {
+                    self.keys.insert(row.facts.id, (key, fingerprint.to_vec()));
                 }
             }
         }

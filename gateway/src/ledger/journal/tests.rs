@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering;
 use super::recovery::Recovered;
 use super::*;
 use crate::ledger::row::{Answer, Closing, Row, Status};
-use crate::routes::ANSWER_MAX;
-use crate::routes::Kind;
+use crate::routes::{ANSWER_MAX, Kind, PATH_MAX};
 use memory_disk::MemoryDisk;
 
 const SETTINGS: Settings = Settings { limit: 32 * 1_048_576, sync_interval: Duration::from_millis(20) };
@@ -32,6 +31,7 @@ fn facts(serial: u64) -> Facts {
         correlation_id: "c".into(),
         idempotency_key_hash: None,
         layout_version: 1,
+        keyed: None,
     }
 }
 
@@ -44,7 +44,7 @@ fn row(serial: u64) -> Outcome {
         attempts: Vec::new(),
         responded_at: 0,
         elapsed_us: 0,
-        served_from: ServedFrom::Host,
+        served_from: crate::ledger::ServedFrom::Host,
     };
     Outcome::of(Row { facts: facts(serial), closing })
 }
@@ -337,6 +337,9 @@ async fn the_largest_row_that_configuration_and_edge_allow_fits_into_a_record() 
     facts.counter_account_hash = Some(vec![255; 16]);
     facts.idempotency_key_hash = Some(vec![255; 32]);
     (facts.amount, facts.requested_at, facts.layout_version) = (Some(i64::MIN), i64::MIN, u32::MAX);
+    let path = "p".repeat(PATH_MAX);
+    let keyed = crate::ledger::row::Keyed { method: "POST".into(), path, fingerprint: vec![255; 32] };
+    facts.keyed = Some(Arc::new(keyed));
     // A first try and ten retries, each with the longest name.
     let attempt = crate::ledger::row::Attempt { outcome: "o".repeat(32), elapsed_us: i64::MIN };
     row.closing.attempts = vec![attempt; 11];

@@ -68,8 +68,8 @@ impl Kept {
 /// What the journal alone knows of a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Live {
-    /// Its intent is in this segment and it has no outcome: the segment must stay.
-    Open { segment: u64 },
+    /// Its intent is here and it has no outcome: the segment must stay.
+    Open { at: Position, length: usize, kind: RecordKind },
     /// Its outcome is here and not yet in the store.
     Closed { at: Position, length: usize },
 }
@@ -112,8 +112,10 @@ impl Writer {
 
     fn note(&mut self, id: TransactionId, kind: RecordKind, at: Position, length: usize) {
         let live = match kind {
-            RecordKind::Intent => Live::Open { segment: at.segment },
-            RecordKind::Outcome | RecordKind::Answered | RecordKind::Served => Live::Closed { at, length },
+            RecordKind::Intent | RecordKind::Claiming => Live::Open { at, length, kind },
+            RecordKind::Outcome | RecordKind::Answered | RecordKind::Served | RecordKind::Claimed => {
+                Live::Closed { at, length }
+            }
         };
         self.live.insert(id, live);
     }
@@ -184,7 +186,7 @@ impl Writer {
     /// The first segment's number, if everything in it is in the store, and none of its intents is still open.
     pub(super) fn removable(&self, shipped: Position) -> Option<u64> {
         let first = self.segments.front().filter(|_| self.segments.len() > 1)?.number;
-        let open = |live: &Live| matches!(live, Live::Open { segment } if *segment <= first);
+        let open = |live: &Live| matches!(live, Live::Open { at, .. } if at.segment <= first);
         (first < shipped.segment && !self.live.values().any(open)).then_some(first)
     }
 }

@@ -1,6 +1,7 @@
 //! A claim on an idempotency key: one execution a key, over crashes and gateways. What a repeat of the key gets is decided
 //! here, from what the store says; pure.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::ledger::id::{Instance, TransactionId};
@@ -26,8 +27,8 @@ pub struct Claim {
     pub key: ClaimKey,
     /// The transaction that wants to run. Enough to make its row, should nobody else be left to do so.
     pub facts: Facts,
-    /// The facts as a store keeps them. Written by whoever claims: the one who commits claims does it for all.
-    pub(super) facts_json: String,
+    /// The facts as a store keeps them, once they were written.
+    facts_json: Option<String>,
     /// SHA-256 of the frame, without what the gateway fills in.
     pub fingerprint: Vec<u8>,
     /// How long the claim may be thought to be running: what is left of the deadline, and the settle time.
@@ -35,11 +36,29 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim, ready to be committed.
+    /// A claim.
     #[must_use]
     pub fn new(key: ClaimKey, facts: Facts, fingerprint: Vec<u8>, lease: Duration) -> Self {
-        let facts_json = serde_json::to_string(&facts).unwrap_or_default();
-        Self { key, facts, facts_json, fingerprint, lease }
+        Self { key, facts, facts_json: None, fingerprint, lease }
+    }
+
+    /// The same with the facts written out. By whoever claims: the one who commits claims does it for all.
+    #[must_use]
+    pub(in crate::ledger) fn written(self) -> Self {
+        Self { facts_json: Some(self.facts_json().into_owned()), ..self }
+    }
+
+    /// The facts as a store keeps them.
+    pub(super) fn facts_json(&self) -> Cow<'_, str> {
+        let write = || Cow::Owned(serde_json::to_string(&self.facts).unwrap_or_default());
+        self.facts_json.as_deref().map_or_else(write, Cow::Borrowed)
+    }
+
+    /// The claim that a transaction has whose journal keeps its key. How long it may run is not known any more.
+    #[must_use]
+    pub(in crate::ledger) fn kept(facts: Facts) -> Option<Self> {
+        let (key, fingerprint) = facts.claim_key().map(|(key, fingerprint)| (key, fingerprint.to_vec()))?;
+        Some(Self::new(key, facts, fingerprint, Duration::ZERO))
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::ledger::id::{BLOCKS, Instance, TransactionId};
-use crate::ledger::row::{Outcome, Resolution, ResolveAs, Row, Status};
+use crate::ledger::row::{Facts, Outcome, Resolution, ResolveAs, Row, Status};
 use crate::ledger::store::Resolved;
 use claims::ClaimRow;
 
@@ -51,6 +51,7 @@ pub enum Delivery {
 pub struct MemoryStore {
     clock: Clock,
     gate: Option<Arc<dyn Gate>>,
+    private: bool,
     tables: Arc<Mutex<Tables>>,
 }
 
@@ -87,6 +88,8 @@ struct LedgerRow {
 
 impl Tables {
     fn insert(&mut self, row: &Row, resolution: Resolution, resolve_as: Option<ResolveAs>, shipment: &mut Shipment) {
+        // The key is the journal's and the claims'.
+        let row = &Row { facts: Facts { keyed: None, ..row.facts.clone() }, closing: row.closing.clone() };
         if let Some(there) = self.by_id.get(&row.facts.id).and_then(|at| self.rows.get(*at)) {
             if there.stored.row != *row {
                 self.parked.push(row.clone());
@@ -131,7 +134,17 @@ impl MemoryStore {
     /// An empty store whose own clock is this one.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self { clock, gate: None, tables: Arc::default() }
+        Self { clock, gate: None, private: false, tables: Arc::default() }
+    }
+
+    /// The same tables, for a gateway that shares them with no other.
+    #[must_use]
+    pub fn private(self) -> Self {
+        Self { private: true, ..self }
+    }
+
+    pub(super) fn is_private(&self) -> bool {
+        self.private
     }
 
     /// The same tables, as they are reached through a gate.

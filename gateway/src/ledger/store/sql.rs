@@ -5,10 +5,12 @@
 //! reason, its connection is closed and never used again, so that a half-done transaction can't be inherited by the next one. A
 //! statement by itself may then still be carried out, later.
 
+mod cells;
 pub(super) mod claims;
 pub(super) mod doubts;
 mod errors;
 pub(super) mod instances;
+pub(super) mod keys;
 pub(super) mod log;
 pub(super) mod reconciliation;
 pub(super) mod rows;
@@ -18,11 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgPool, PgRow, Postgres};
-use sqlx::sqlite::{SqlitePool, SqliteRow};
-use sqlx::{AssertSqlSafe, Row as _, Sqlite};
+use sqlx::postgres::{PgPool, Postgres};
+use sqlx::sqlite::SqlitePool;
+use sqlx::{AssertSqlSafe, Sqlite};
 
 use super::StoreError;
+use cells::{AnyRow, Cells};
 pub(super) use errors::is_contention;
 use errors::is_refusal;
 use log::Log;
@@ -40,6 +43,8 @@ pub enum SqlStore {
         writer: SqlitePool,
         /// Connections that only read.
         readers: SqlitePool,
+        /// The same for claims alone: however much people read, they need not wait.
+        looking: SqlitePool,
         /// What carries the write-ahead log back into the file.
         log: Arc<Log>,
     },
@@ -101,52 +106,6 @@ const POSTGRES: Dialect = Dialect {
     for_share: " FOR SHARE",
 };
 
-/// One row of an answer, read column by column from the left.
-pub(super) struct Cells {
-    row: AnyRow,
-    next: usize,
-}
-
-enum AnyRow {
-    Sqlite(SqliteRow),
-    Postgres(PgRow),
-}
-
-macro_rules! cells {
-    ($($name:ident -> $type:ty;)*) => {
-        impl Cells {
-            $(pub(super) fn $name(&mut self) -> Result<$type, StoreError> {
-                let index = self.next;
-                self.next += 1;
-                Ok(match &self.row {
-                    AnyRow::Sqlite(row) => row.try_get(index)?,
-                    AnyRow::Postgres(row) => row.try_get(index)?,
-                })
-            })*
-        }
-    };
-}
-
-cells! {
-    int -> i64;
-    maybe_int -> Option<i64>;
-    text -> String;
-    maybe_text -> Option<String>;
-    bytes -> Vec<u8>;
-    maybe_bytes -> Option<Vec<u8>>;
-}
-
-impl Cells {
-    pub(super) fn unsigned(&mut self) -> Result<u64, StoreError> {
-        u64::try_from(self.int()?).map_err(|_| StoreError::Malformed)
-    }
-
-    /// Sixteen bytes.
-    pub(super) fn number16(&mut self) -> Result<[u8; 16], StoreError> {
-        self.bytes()?.try_into().map_err(|_| StoreError::Malformed)
-    }
-}
-
 /// A connection for some statements.
 pub(super) struct Session {
     connection: Option<Connection>,
@@ -191,6 +150,15 @@ impl SqlStore {
         let connection = match self {
             Self::Sqlite { readers, .. } => Connection::Sqlite(readers.acquire().await?),
             Self::Postgres { readers, .. } => Connection::Postgres(readers.acquire().await?),
+        };
+        Ok(Session { connection: Some(connection), writes: false })
+    }
+
+    /// For looking for keys.
+    pub(super) async fn looking(&self) -> Result<Session, StoreError> {
+        let connection = match self {
+            Self::Sqlite { looking, .. } => Connection::Sqlite(looking.acquire().await?),
+            Self::Postgres { writers, .. } => Connection::Postgres(writers.acquire().await?),
         };
         Ok(Session { connection: Some(connection), writes: false })
     }
@@ -264,8 +232,8 @@ impl Session {
             self,
             statement,
             fetch_all,
-            |rows| rows.into_iter().map(|row| Cells { row: AnyRow::Sqlite(row), next: 0 }).collect(),
-            rows.into_iter().map(|row| Cells { row: AnyRow::Postgres(row), next: 0 }).collect()
+            |rows| rows.into_iter().map(|row| Cells::of(AnyRow::Sqlite(row))).collect(),
+            rows.into_iter().map(|row| Cells::of(AnyRow::Postgres(row))).collect()
         )
     }
 
@@ -331,8 +299,9 @@ impl Drop for Session {
 /// Closes a store's connections in order.
 pub(super) async fn close(store: &SqlStore) {
     match store {
-        SqlStore::Sqlite { writer, readers, log } => {
+        SqlStore::Sqlite { writer, readers, looking, log } => {
             readers.close().await;
+            looking.close().await;
             log.connection.close().await;
             writer.close().await;
         }

@@ -56,8 +56,9 @@ impl Store {
         let writing = writing.into_iter().fold(options.clone(), |options, (name, value)| options.pragma(name, value));
         let writer = pool(1).connect_with(writing).await?;
         let log = Arc::new(Log::new(pool(1).connect_with(options.clone()).await?));
+        let looking = pool(1).connect_with(options.clone().read_only(true)).await?;
         let readers = pool(4).connect_with(options.read_only(true)).await?;
-        Ok(Self::Sql(SqlStore::Sqlite { writer, readers, log }))
+        Ok(Self::Sql(SqlStore::Sqlite { writer, readers, looking, log }))
     }
 }
 

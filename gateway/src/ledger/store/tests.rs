@@ -29,6 +29,7 @@ fn row(serial: u64, status: Status) -> Row {
         correlation_id: format!("c-{serial}"),
         idempotency_key_hash: Some(vec![1; 32]),
         layout_version: 3,
+        keyed: None,
     };
     let attempts = vec![Attempt { outcome: "success".into(), elapsed_us: 12 }];
     let closing = Closing {

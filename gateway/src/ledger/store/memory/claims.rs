@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{MemoryStore, Tables, microseconds};
 use crate::ledger::id::TransactionId;
 use crate::ledger::row::{Answer, Facts, Outcome, Resolution, ResolveAs, Row};
-use crate::ledger::store::{Claim, Claimed, Of, Owner, Progress, Shipment, StoreError, Taken};
+use crate::ledger::store::{Claim, Claimed, InstanceLease, Of, Owner, Progress, Shipment, StoreError, Taken};
 
 #[derive(Debug, Clone)]
 pub(super) struct ClaimRow {
@@ -35,8 +35,63 @@ impl Tables {
             } else if let Some(claim) = self.claims.values_mut().find(|claim| claim.facts.id == id) {
                 (claim.state, claim.ended_at) = (State::Ended, now);
                 claim.answer = outcome.answer.clone();
+            } else if let Some((key, fingerprint)) = outcome.row.facts.claim_key() {
+                let ended = ClaimRow {
+                    facts: outcome.row.facts.clone(),
+                    journal: [0; 16],
+                    fingerprint: fingerprint.to_vec(),
+                    state: State::Ended,
+                    lease_until: 0,
+                    ended_at: now,
+                    answer: outcome.answer.clone(),
+                };
+                self.claims.entry(key).or_insert(ended);
             }
         }
+    }
+
+    /// Whether this life of the gateway may claim.
+    fn may_claim(&self, owner: Owner) -> Result<(), StoreError> {
+        let ours = |lease: &InstanceLease| lease.incarnation == owner.incarnation && lease.journal == owner.journal;
+        self.leases.get(&owner.instance.letter()).is_some_and(ours).then_some(()).ok_or(StoreError::Fenced)
+    }
+
+    /// Whose a key is.
+    fn who_has(&self, claim: &Claim, now: i64) -> Claimed {
+        let Some(there) = self.claims.get(&claim.key) else { return Claimed::Ours };
+        if there.facts.id == claim.facts.id && there.state != State::Ended {
+            return Claimed::Ours;
+        }
+        let progress = match there.state {
+            State::Ended => Progress::Ended,
+            State::Running if there.lease_until >= now => Progress::Running,
+            State::Running | State::Abandoned => Progress::Overdue,
+        };
+        let row = self.find(there.facts.id).map(|row| &row.stored);
+        Claimed::Taken(Box::new(Taken {
+            id: there.facts.id,
+            journal: there.journal,
+            fingerprint: there.fingerprint.clone(),
+            progress,
+            answer: there.answer.clone(),
+            ledger: row.map(|stored| (stored.row.closing.status, stored.resolved.state)),
+        }))
+    }
+
+    /// Inserts a claim if its key is free, and says whose it is.
+    fn claim(&mut self, owner: Owner, claim: &Claim, now: i64) -> Claimed {
+        let claimed = self.who_has(claim, now);
+        let row = ClaimRow {
+            facts: claim.facts.clone(),
+            journal: owner.journal,
+            fingerprint: claim.fingerprint.clone(),
+            state: State::Running,
+            lease_until: now.saturating_add(microseconds(claim.lease)),
+            ended_at: 0,
+            answer: None,
+        };
+        self.claims.entry(claim.key.clone()).or_insert(row);
+        claimed
     }
 
     /// Turns a journal's open claims into rows in doubt.
@@ -61,49 +116,30 @@ impl ClaimRow {
 
 #[expect(clippy::unnecessary_wraps, reason = "the same signatures as the stores that can fail")]
 impl MemoryStore {
+    pub(in crate::ledger::store) fn find_claims(
+        &self,
+        owner: Owner,
+        claims: &[Claim],
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let (now, tables) = (self.now(), self.tables());
+        tables.may_claim(owner)?;
+        Ok(claims.iter().map(|claim| tables.who_has(claim, now)).collect())
+    }
+
     pub(in crate::ledger::store) fn claim(&self, owner: Owner, claims: &[Claim]) -> Result<Vec<Claimed>, StoreError> {
         let now = self.now();
         let mut tables = self.tables();
-        let lease = tables.leases.get(&owner.instance.letter());
-        if lease.is_none_or(|lease| lease.incarnation != owner.incarnation || lease.journal != owner.journal) {
-            return Err(StoreError::Fenced);
-        }
-        let mut claimed = Vec::new();
+        tables.may_claim(owner)?;
+        Ok(claims.iter().map(|claim| tables.claim(owner, claim, now)).collect())
+    }
+
+    pub(in crate::ledger::store) fn write_claims(&self, owner: Owner, claims: &[Claim]) -> Result<(), StoreError> {
+        let now = self.now();
+        let mut tables = self.tables();
         for claim in claims {
-            if let Some(there) = tables.claims.get(&claim.key) {
-                if there.facts.id == claim.facts.id && there.state != State::Ended {
-                    claimed.push(Claimed::Ours);
-                    continue;
-                }
-                let progress = match there.state {
-                    State::Ended => Progress::Ended,
-                    State::Running if there.lease_until >= now => Progress::Running,
-                    State::Running | State::Abandoned => Progress::Overdue,
-                };
-                let row = tables.find(there.facts.id).map(|row| &row.stored);
-                claimed.push(Claimed::Taken(Box::new(Taken {
-                    id: there.facts.id,
-                    journal: there.journal,
-                    fingerprint: there.fingerprint.clone(),
-                    progress,
-                    answer: there.answer.clone(),
-                    ledger: row.map(|stored| (stored.row.closing.status, stored.resolved.state)),
-                })));
-                continue;
-            }
-            let row = ClaimRow {
-                facts: claim.facts.clone(),
-                journal: owner.journal,
-                fingerprint: claim.fingerprint.clone(),
-                state: State::Running,
-                lease_until: now.saturating_add(microseconds(claim.lease)),
-                ended_at: 0,
-                answer: None,
-            };
-            tables.claims.insert(claim.key.clone(), row);
-            claimed.push(Claimed::Ours);
+            tables.claim(owner, claim, now);
         }
-        Ok(claimed)
+        Ok(())
     }
 
     pub(in crate::ledger::store) fn release(&self, owner: Owner, ids: &[TransactionId]) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::claim::{Claim, ClaimKey, Claimed, Owner, Progress, Taken};
 use super::super::{Of, Shipment, StoreError};
-use super::rows::Care;
+use super::rows::{Care, ROWS_PER_STATEMENT};
 use super::statement::Statement;
 use super::{Cells, Session, SqlStore};
 use crate::ledger::id::TransactionId;
@@ -33,7 +33,7 @@ impl SqlStore {
         sorted.sort_by(|a, b| a.key.cmp(&b.key));
         let mut session = self.writer().await?;
         // How many got in is enough to know, almost always: each that is returned wakes whoever waits for it.
-        let inserted = session.run(self.insertion(owner, &sorted)).await?;
+        let inserted = session.run(self.insertion(owner, &sorted, Some(self.may_claim(owner)))).await?;
         self.wrote(claims.len());
         if usize::try_from(inserted) == Ok(claims.len()) {
             session.has_committed();
@@ -49,10 +49,10 @@ impl SqlStore {
         Ok(claimed.collect())
     }
 
-    /// Inserts what is free, while this life of the gateway may still claim.
-    fn insertion(&self, owner: Owner, claims: &[&Claim]) -> Statement {
+    /// Inserts what is free, if `only_if` finds anything.
+    pub(super) fn insertion(&self, owner: Owner, claims: &[&Claim], only_if: Option<Statement>) -> Statement {
         let write = |statement: Statement, claim: &&Claim| {
-            let Claim { key, facts, facts_json, fingerprint, lease } = claim;
+            let Claim { key, facts, fingerprint, lease, .. } = claim;
             statement
                 .push("(")
                 .common(VALUES, &key.client)
@@ -61,7 +61,7 @@ impl SqlStore {
                 .and_bind(&key.key_hash)
                 .and_bind(facts.id.as_str())
                 .and_bind(fingerprint)
-                .and_bind(facts_json)
+                .and_bind(claim.facts_json().into_owned())
                 .and_bind(microseconds(*lease))
                 .push(")")
         };
@@ -80,12 +80,12 @@ impl SqlStore {
             .push(" FROM (VALUES ")
             .set(claims, write)
             .push(") AS v WHERE EXISTS (")
-            .then(self.may_claim(owner))
+            .then(only_if.unwrap_or_else(|| Statement::new("SELECT 1")))
             .push(") ON CONFLICT DO NOTHING")
     }
 
     /// Finds the row that says that this life of the gateway may claim. Kept until the transaction ends.
-    fn may_claim(&self, owner: Owner) -> Statement {
+    pub(super) fn may_claim(&self, owner: Owner) -> Statement {
         Statement::new("SELECT 1 FROM instance_lease WHERE instance = ")
             .bind(owner.instance.letter().to_string())
             .push(" AND incarnation = ")
@@ -107,26 +107,31 @@ impl SqlStore {
             session.roll_back().await?;
             return Err(StoreError::Fenced);
         }
-        let select = Statement::new(
+        let found = session.all(self.who_has(claims)).await?;
+        session.commit().await?;
+        // One that does not read is nobody's for its own key, and nothing to those beside it.
+        let read =
+            found.into_iter().filter_map(|mut cells| Some((read_key(&mut cells).ok()?, read_taken(&mut cells).ok()?)));
+        Ok(read.collect())
+    }
+
+    /// Looks for the claims that have these keys; [`read_key`] and [`read_taken`] read what is found. SQLite follows the order of the
+    /// tables in a cross join: from the keys into the claims' index, and not over all claims.
+    pub(in crate::ledger::store) fn who_has(&self, claims: &[&Claim]) -> Statement {
+        Statement::new(
             "SELECT c.client, c.method, c.path, c.key_hash, c.transaction_id, c.journal_id, c.fingerprint, c.state, \
              c.lease_until - ",
         )
         .push(self.now())
-        .push(
-            ", c.answer_status, c.answer_body, l.status, l.resolution FROM idempotency_claim c \
-             LEFT JOIN ledger l ON l.transaction_id = c.transaction_id \
-             WHERE (c.client, c.method, c.path, c.key_hash) IN (VALUES ",
-        )
+        .push(", c.answer_status, c.answer_body, l.status, l.resolution FROM (VALUES ")
         .set(claims, |statement, Claim { key, .. }| {
             let statement = statement.push("(").bind(&key.client).and_bind(&key.method).and_bind(&key.path);
             statement.and_bind(&key.key_hash).push(")")
         })
-        .push(")");
-        let found = session.all(select).await?;
-        session.commit().await?;
-        // One that does not read is nobody's for its own key, and nothing to those beside it.
-        let read = found.into_iter().filter_map(|mut cells| read_taken(&mut cells).ok());
-        Ok(read.collect())
+        .push(
+            ") AS v CROSS JOIN idempotency_claim c LEFT JOIN ledger l ON l.transaction_id = c.transaction_id \
+             WHERE c.client = v.column1 AND c.method = v.column2 AND c.path = v.column3 AND c.key_hash = v.column4",
+        )
     }
 
     /// Frees the keys of transactions that provably never left.
@@ -237,7 +242,7 @@ impl SqlStore {
     pub(super) async fn end_claims(&self, session: &mut Session, outcomes: &[Outcome]) -> Result<(), StoreError> {
         let keyed = |outcome: &&Outcome| outcome.row.facts.idempotency_key_hash.is_some();
         let outcomes: Vec<&Outcome> = outcomes.iter().filter(keyed).collect();
-        for chunk in outcomes.chunks(64) {
+        for chunk in outcomes.chunks(ROWS_PER_STATEMENT) {
             let ids: Vec<TransactionId> = chunk.iter().map(|outcome| outcome.row.facts.id).collect();
             self.lock_claims(session, &ids).await?;
             let (unsent, ended): (Vec<&Outcome>, Vec<&Outcome>) =
@@ -248,6 +253,11 @@ impl SqlStore {
                         .set(&unsent, |statement, outcome| statement.bind(outcome.row.facts.id.as_str()))
                         .push(")");
                 session.run(delete).await?;
+            }
+            let (kept, ended): (Vec<&Outcome>, Vec<&Outcome>) =
+                ended.into_iter().partition(|outcome| outcome.row.facts.keyed.is_some());
+            if !kept.is_empty() {
+                session.run(self.kept_claims(&kept)).await?;
             }
             if !ended.is_empty() {
                 let update = Statement::new("UPDATE idempotency_claim SET state = 'ENDED', ended_at = ")
@@ -291,9 +301,12 @@ impl SqlStore {
     }
 }
 
-fn read_taken(cells: &mut Cells) -> Result<(ClaimKey, Taken), StoreError> {
+pub(super) fn read_key(cells: &mut Cells) -> Result<ClaimKey, StoreError> {
+    Ok(ClaimKey { client: cells.text()?, method: cells.text()?, path: cells.text()?, key_hash: cells.bytes()? })
+}
+
+pub(super) fn read_taken(cells: &mut Cells) -> Result<Taken, StoreError> {
     let malformed = || StoreError::Malformed;
-    let key = ClaimKey { client: cells.text()?, method: cells.text()?, path: cells.text()?, key_hash: cells.bytes()? };
     let id = TransactionId::parse(&cells.text()?).ok_or_else(malformed)?;
     // Claims that are older than journals' numbers in claims have none.
     let journal = cells.bytes()?.try_into().unwrap_or_default();
@@ -316,5 +329,5 @@ fn read_taken(cells: &mut Cells) -> Result<(ClaimKey, Taken), StoreError> {
         )),
         _ => None,
     };
-    Ok((key, Taken { id, journal, fingerprint, progress, answer, ledger }))
+    Ok(Taken { id, journal, fingerprint, progress, answer, ledger })
 }

@@ -312,6 +312,7 @@ pub(super) fn read(cells: &mut Cells) -> Result<StoredRow, StoreError> {
         correlation_id,
         idempotency_key_hash,
         layout_version,
+        keyed: None,
     };
     let closing = Closing { status, proof, response_code, detail, attempts, responded_at, elapsed_us, served_from };
     Ok(StoredRow { seq, row: Row { facts, closing }, resolved })

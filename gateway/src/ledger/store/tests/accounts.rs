@@ -57,3 +57,18 @@ async fn open_claims_are_looked_for_among_open_ones_alone() {
     let plan: Vec<String> = plan.fetch_all(readers).await.unwrap().iter().map(|row| row.get(3)).collect();
     assert!(plan.iter().any(|step| step.contains("claim_open")), "{plan:#?}");
 }
+
+#[tokio::test]
+async fn a_key_is_looked_for_in_its_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::sqlite(&folder.path().join("ledger.sqlite")).await.unwrap();
+    let Store::Sql(sql @ SqlStore::Sqlite { readers, .. }) = &store else { unreachable!() };
+    let claims = ["a", "b", "c"].map(|key| claims::claim(key, 1, Duration::ZERO));
+    let mut question = sql.who_has(&claims.iter().collect::<Vec<_>>());
+    let arguments = question.for_sqlite().unwrap();
+    let plan = sqlx::query_with(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", question.text)), arguments);
+    let plan: Vec<String> = plan.fetch_all(readers).await.unwrap().iter().map(|row| row.get(3)).collect();
+    let whole = "(client=? AND method=? AND path=? AND key_hash=?)";
+    assert!(plan.iter().any(|step| step.starts_with("SEARCH c") && step.ends_with(whole)), "{plan:#?}");
+    assert!(!plan.iter().any(|step| step.starts_with("SCAN c")), "{plan:#?}");
+}

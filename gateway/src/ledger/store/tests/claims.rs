@@ -1,6 +1,9 @@
 //! The contract of claims and leases.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::ledger::row::Keyed;
 
 const LONG: Duration = Duration::from_mins(1);
 
@@ -23,7 +26,7 @@ async fn owner(store: &Store, name: &str, journal: u8) -> Owner {
     lease.owner_of(letter(name))
 }
 
-fn claim(key: &str, serial: u64, lease: Duration) -> Claim {
+pub(super) fn claim(key: &str, serial: u64, lease: Duration) -> Claim {
     let facts =
         Facts { idempotency_key_hash: Some(key.into()), kind: Kind::Mutation, ..row(serial, Status::Success).facts };
     let key =
@@ -331,5 +334,47 @@ async fn groups_that_want_the_same_keys_in_other_orders_never_wait_in_a_circle()
             }
             assert_eq!(ours, 100, "{store:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_look_for_keys_claims_nothing_and_finds_what_was_shipped_with_its_key() {
+    let (_grounds, stores) = stores().await;
+    for store in stores {
+        let owner = owner(&store, "U", 1).await;
+        let keyed = |mut claim: Claim| {
+            let (method, path) = (claim.key.method.clone(), claim.key.path.clone());
+            claim.facts.keyed = Some(Arc::new(Keyed { method, path, fingerprint: claim.fingerprint.clone() }));
+            claim.facts.client.clone_from(&claim.key.client);
+            claim.facts.idempotency_key_hash = Some(claim.key.key_hash.clone());
+            claim
+        };
+        let group = [claim("s", 1, LONG), claim("p", 3, LONG), claim("u", 5, LONG)].map(keyed);
+        for _ in 0..2 {
+            assert_eq!(store.find_claims(owner, &group).await.unwrap(), vec![Claimed::Ours; 3], "{store:?}");
+        }
+        let ended = [
+            outcome(&group[0], Status::Success, None),
+            outcome(&group[1], Status::Failed, Some(Proof::P0)),
+            outcome(&group[2], Status::Unknown, None),
+        ];
+        // One of them was written down while it ran. And rows come twice when the answer to their shipment was lost.
+        store.write_claims(owner, &group[..1]).await.unwrap();
+        for _ in 0..2 {
+            store.ship(&ended, Shipper::Journal(owner, at(1, 9))).await.unwrap();
+        }
+        let again = [claim("s", 7, LONG), claim("p", 9, LONG), claim("u", 11, LONG)];
+        let found = store.find_claims(owner, &again).await.unwrap();
+        let [Claimed::Taken(success), Claimed::Ours, Claimed::Taken(doubt)] = &found[..] else {
+            panic!("{found:?} {store:?}")
+        };
+        let same = Repeat::Same(id(1), ended[0].answer.clone().unwrap());
+        assert_eq!(success.clone().repeat(&[7; 32]), same, "{store:?}");
+        assert_eq!(success.clone().repeat(&[8; 32]), Repeat::Reused, "{store:?}");
+        assert_eq!(doubt.clone().repeat(&[7; 32]), Repeat::InDoubt(id(5)), "{store:?}");
+        assert_eq!(store.open_claims([1; 16], 9).await.unwrap(), [], "{store:?}");
+        store.retire([1; 16]).await.unwrap();
+        let fenced = store.find_claims(owner, &again).await;
+        assert!(matches!(fenced, Err(StoreError::Fenced)), "{fenced:?} {store:?}");
     }
 }
