@@ -159,8 +159,9 @@ impl App {
         };
         let stores = make_stores(&config, &clock)?;
         let institutions = Arc::new(make_institutions(&config, &dial, &stores, &clock, &telemetry));
-        let (resolver, reconciler) = make_resolving(&config, &store, &institutions, &clock, &telemetry);
         let ledger = Ledger::open(disk, store, settings, clock.clone(), &telemetry).await?;
+        let stands_on = (ledger.store(), Some(&ledger));
+        let (resolver, reconciler) = make_resolving(&config, stands_on, &institutions, &clock, &telemetry);
         let by_name = institutions.iter().map(|(name, one)| (name.clone(), Arc::clone(one))).collect();
         let cache = Arc::new(make_cache(&config, &stores, &clock));
         let transactions =

@@ -9,6 +9,7 @@ mod entry;
 mod id;
 mod instance;
 mod journal;
+mod keyed;
 mod metrics;
 mod reading;
 mod recovering;
@@ -40,11 +41,11 @@ pub use journal::{
     Disk, FolderDisk, Journal, JournalError, Position, Recovered, RecoveryError, Room, SegmentFile,
     Settings as JournalSettings, UsedKey,
 };
+pub use keyed::Keyed;
 use metrics::Metrics;
 use recovering::recover;
 pub use row::{
-    Answer, Attempt, Closing, DUPLICATE_ID, Facts, Keyed, Outcome, Proof, Resolution, ResolveAs, Row, ServedFrom,
-    Status,
+    Answer, Attempt, Closing, DUPLICATE_ID, Facts, Outcome, Proof, Resolution, ResolveAs, Row, ServedFrom, Status,
 };
 pub use search_key::search_key;
 pub(crate) use search_key::sync_folder_of;

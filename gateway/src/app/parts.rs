@@ -12,7 +12,7 @@ use crate::budget::{Gate, SlotStore, Stores};
 use crate::cache::{CacheStore, ReplyCache};
 use crate::clock::Clock;
 use crate::config::{Config, InstitutionConfig, StoreConfig};
-use crate::ledger::{OpenError, Store};
+use crate::ledger::{Ledger, OpenError, Store};
 use crate::lookup::SystemLookup;
 use crate::pool::{Pool, TcpDial};
 use crate::redis_store::RedisStore;
@@ -82,7 +82,7 @@ fn used_classes(config: &Config, institution: &str) -> BTreeSet<String> {
 
 pub(super) fn make_resolving(
     config: &Config,
-    store: &Store,
+    (store, ledger): (&Store, Option<&Arc<Ledger>>),
     institutions: &Institutions,
     clock: &Clock,
     telemetry: &Arc<Telemetry>,
@@ -91,7 +91,7 @@ pub(super) fn make_resolving(
     let resolver =
         Arc::new(Resolver::new(store.clone(), Arc::clone(institutions), &config.routes, config.resolver, own));
     let reconciler = Reconciler::new(
-        store.clone(),
+        (store.clone(), ledger.cloned()),
         Arc::clone(&resolver),
         Arc::clone(institutions),
         config.settled_by(),
@@ -113,7 +113,7 @@ pub async fn reconciler(config: &Config) -> Result<(Arc<Reconciler>, Store), Sta
     if let Some(redis) = &stores.redis {
         redis.connect(REDIS_WAIT).await;
     }
-    let (_, reconciler) = make_resolving(config, &store, &institutions, &clock, &telemetry);
+    let (_, reconciler) = make_resolving(config, (&store, None), &institutions, &clock, &telemetry);
     Ok((reconciler, store))
 }
 

@@ -115,6 +115,13 @@ async fn run(date: &str, config: &std::path::Path) -> Result<ExitCode, ExitCode>
     let config = configure(config)?;
     let failed = |error: &dyn std::fmt::Display| complain(EXIT_START, &error.to_string());
     let (reconciler, store) = reconciler(&config).await.map_err(|error| failed(&error))?;
+    let lease = store.lease_of(config.instance).await.map_err(|error| failed(&error))?;
+    if store.is_private() && lease.is_some_and(|lease| lease.left.is_zero()) {
+        complain(
+            EXIT_START,
+            "no gateway runs here: what its journal has and the store has not will look as if only the host had it",
+        );
+    }
     let started = reconciler.start(date, false).await.map_err(|error| failed(&error))?;
     let mut good = true;
     for (run, going) in started {

@@ -19,7 +19,7 @@ use super::row::{Keyed, Outcome, Status};
 use super::store::{Claim, Claimed, Owner, Progress, Repeat, Store, StoreError};
 use super::told::{Told, tell_all, told};
 use crate::clock::Deadline;
-use known::{Alive, Known};
+use known::{Alive, Known, Stored};
 
 /// Claims that one commit takes.
 const GROUP_MAX: usize = 128;
@@ -143,11 +143,9 @@ impl Ledger {
     /// Claims an idempotency key for one execution.
     pub async fn claim(&self, claim: Claim, deadline: Deadline) -> ClaimResult {
         let (id, fingerprint) = (claim.facts.id, claim.fingerprint.clone());
-        let known = self.claims.note(
-            &claim.key,
-            Alive { id, fingerprint: fingerprint.clone(), ended: false, stored: !self.store.is_private() },
-        );
-        if let Some(alive) = known {
+        let stored = if self.store.is_private() { Stored::No } else { Stored::Perhaps };
+        let alive = Alive { id, fingerprint: fingerprint.clone(), ended: false, stored };
+        if let Some(alive) = self.claims.note(&claim.key, alive) {
             return self.repeat_here(&alive, &fingerprint);
         }
         let mut claiming = Claiming(Some((&self.claims, id)));
@@ -194,14 +192,18 @@ impl Ledger {
 
     /// Frees the key of a transaction that provably never left, before its caller is told to try again. Whatever does not
     /// work here is done when the row is shipped.
-    pub async fn release(&self, id: TransactionId, limit: Duration) {
-        if self.claims.known().of(id).is_some_and(|alive| !alive.stored) {
-            self.claims.known().forget(id);
+    pub async fn release(self: &Arc<Self>, id: TransactionId, limit: Duration) {
+        if self.claims.let_go(id) {
             return;
         }
-        let (store, owner) = (self.store.clone(), self.owner);
+        let ledger = Arc::clone(self);
         // In a task of its own: a statement that is dropped half way costs its connection.
-        let releasing = tokio::spawn(async move { store.release(owner, &[id]).await });
+        let releasing = tokio::spawn(async move {
+            // What is being written down must not come in behind.
+            let private = ledger.store.is_private();
+            let _not_meanwhile = if private { Some(ledger.claims.shipping().await) } else { None };
+            ledger.store.release(ledger.owner, &[id]).await
+        });
         if let Ok(Ok(Ok(()))) = tokio::time::timeout(limit, releasing).await {
             self.claims.known().forget(id);
         }

@@ -8,7 +8,7 @@ use codec::MaskedAccount;
 use serde::{Deserialize, Serialize};
 
 use super::id::TransactionId;
-use super::store::ClaimKey;
+pub(crate) use super::keyed::Keyed;
 use crate::routes::Kind;
 
 /// Most bytes that one journal record may have. Every text below is bounded by configuration or by the HTTP edge.
@@ -106,28 +106,6 @@ pub struct Facts {
     /// Beside the facts in the records of a journal that keeps its store's keys; no part of the row.
     #[serde(skip)]
     pub keyed: Option<Arc<Keyed>>,
-}
-
-/// The rest of the claim on an idempotency key, when the journal keeps it: see [`Facts::claim_key`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keyed {
-    /// The HTTP method.
-    pub method: String,
-    /// The path.
-    pub path: String,
-    /// SHA-256 of the frame, without what the gateway fills in.
-    pub fingerprint: Vec<u8>,
-}
-
-impl Facts {
-    /// The key that this transaction has, and for which body, if its journal keeps that.
-    #[must_use]
-    pub fn claim_key(&self) -> Option<(ClaimKey, &[u8])> {
-        let (keyed, key_hash) = (self.keyed.as_deref()?, self.idempotency_key_hash.clone()?);
-        let key =
-            ClaimKey { client: self.client.clone(), method: keyed.method.clone(), path: keyed.path.clone(), key_hash };
-        Some((key, &keyed.fingerprint))
-    }
 }
 
 /// Where an answer came from.
@@ -325,6 +303,13 @@ impl Row {
             served_from: ServedFrom::Host,
         };
         Self { facts, closing }
+    }
+
+    /// Whether both say the same of a transaction. Only a journal says which key it has.
+    #[must_use]
+    pub fn says_what(&self, other: &Self) -> bool {
+        let bare = |row: &Self| Facts { keyed: None, ..row.facts.clone() };
+        self.closing == other.closing && bare(self) == bare(other)
     }
 
     /// How an UNKNOWN starts out: a mutation's waits to be resolved, an inquiry's never matters again.

@@ -9,11 +9,11 @@ use super::store::Shipper;
 use super::{Ledger, Outcome, StoreError};
 use crate::left_out::{Part, is_left_out};
 
-/// How long rows of inquiries gather before they are carried on: an index page that many rows touch is written once for all of
+/// How long rows gather before they are carried on: an index page that many rows touch is written once for all of
 /// them. Whoever looks for a row, and every mutation in doubt, calls for them at once.
 const LINGER: Duration = Duration::from_millis(200);
-/// The same, when there is a mutation among them: other gateways know of its end when its row is in the store. Claims wait behind
-/// each shipment, so they are not made for one row each.
+/// The same, when there is a mutation among them and other gateways wait for its row, which tells them of its end. Their claims wait
+/// behind each shipment, so they are not made for one row each.
 const LINGER_MUTATION: Duration = Duration::from_millis(20);
 /// Waits between tries while the store fails.
 const RETRY: [Duration; 4] =

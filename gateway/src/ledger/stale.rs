@@ -34,7 +34,13 @@ pub(super) async fn settle(
     }
     // The keys that only this journal has: the store shall have them too, and say the same of them.
     let owner = Owner { instance: settings.instance, incarnation: 0, journal: journal.id() };
-    let kept: Vec<Claim> = recovered.open.iter().cloned().filter_map(Claim::kept).collect();
+    let mut kept = Vec::new();
+    for claim in recovered.open.iter().cloned().filter_map(Claim::kept) {
+        // Of one whose row is there the store knows the end, and what became of its key.
+        if store.row(claim.facts.id).await?.is_none() {
+            kept.push(claim);
+        }
+    }
     for some in kept.chunks(128) {
         store.write_claims(owner, some).await?;
     }

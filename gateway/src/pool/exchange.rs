@@ -74,7 +74,8 @@ impl Connection {
     }
 
     /// Sends one request and reads one reply. `before_write` runs before the first byte can leave, and has the last word on
-    /// whether it may: nothing stands between it and the write. `behind_write` runs when the kernel was asked to take the bytes.
+    /// whether it may: nothing stands between it and the write, and it is asked again when the kernel takes nothing yet. `behind_write`
+    /// runs when the kernel took some.
     ///
     /// # Errors
     /// [`ExchangeError`]; except when nothing was sent the connection is then dirty, and dropping it closes it.
@@ -82,7 +83,7 @@ impl Connection {
         &mut self,
         message: &[u8],
         deadline: Deadline,
-        before_write: impl FnOnce() -> bool,
+        before_write: impl FnMut() -> bool,
         behind_write: impl FnOnce(),
     ) -> Result<Exchanged, ExchangeError> {
         let mut frames = FrameCodec::new(self.shared.framing, Side::Gateway);
@@ -140,20 +141,24 @@ async fn write_counted(
     wire: &mut dyn super::Wire,
     bytes: &[u8],
     written: &mut usize,
-    before: impl FnOnce() -> bool,
+    before: impl FnMut() -> bool,
     behind: impl FnOnce(),
 ) -> io::Result<bool> {
     let mut around = Some((before, behind));
     while let Some(rest) = bytes.get(*written..).filter(|rest| !rest.is_empty()) {
         let writing = std::future::poll_fn(|context| {
-            let Some((before, behind)) = around.take() else {
-                return Pin::new(&mut *wire).poll_write(context, rest).map_ok(Some);
-            };
-            if !before() {
+            if let Some((before, _)) = &mut around
+                && !before()
+            {
                 return Poll::Ready(Ok(None));
             }
             let taken = Pin::new(&mut *wire).poll_write(context, rest);
-            behind();
+            // A kernel that takes nothing yet is asked again later, and then it is looked again.
+            if taken.is_ready()
+                && let Some((_, behind)) = around.take()
+            {
+                behind();
+            }
             taken.map_ok(Some)
         });
         let Some(count) = writing.await? else { return Ok(false) };
@@ -259,7 +264,7 @@ mod tests {
         assert_eq!(pool.stats().exhausted, 1);
     }
 
-    /// What happened to a line, in order.
+    /// What happened to a line, in order. It takes nothing at the first time.
     #[derive(Debug, Clone, Default)]
     struct Noted(Arc<std::sync::Mutex<Vec<&'static str>>>);
 
@@ -277,7 +282,12 @@ mod tests {
     }
 
     impl AsyncWrite for Noted {
-        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            if !self.0.lock().unwrap().contains(&"full") {
+                self.note("full");
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             self.note("write");
             Poll::Ready(Ok(3))
         }
@@ -323,7 +333,8 @@ mod tests {
         let ended = connection.exchange(b"ping", deadline, || look(true), || noted.note("gone")).await;
         assert_eq!(ended.unwrap_err(), ExchangeError::Ended { partial: false });
         // The rest of a frame that was taken in part needs no second look.
-        assert_eq!(*noted.0.lock().unwrap(), ["look", "look", "write", "gone", "write", "read"]);
+        let all = ["look", "look", "full", "look", "write", "gone", "write", "read"];
+        assert_eq!(*noted.0.lock().unwrap(), all);
         drop(connection);
         let mut connection = pool.lend(deadline).await.unwrap();
         drop(connection.exchange(b"ping", deadline, || false, || ()).await);

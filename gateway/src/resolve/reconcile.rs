@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::Resolver;
 use crate::clock::{Clock, Deadline, Instant};
 use crate::failure::Failure;
-use crate::ledger::{Class, HostLine, Run, Store, StoreError, Tally, TransactionId, Wanted};
+use crate::ledger::{Class, HostLine, Ledger, Run, Store, StoreError, Tally, TransactionId, Wanted};
 use crate::redis_store::Patience;
 use crate::resilience::{Institution, Outgoing, Transcript};
 use crate::routes::Route;
@@ -30,6 +30,8 @@ const STAGE: usize = 1_000;
 
 /// Within this time a gateway that has its store to itself has written down what runs: a sweep a second, and as much again.
 const WRITTEN_DOWN: Duration = Duration::from_secs(2);
+/// How long the ledger of this process may take to tell the store all that it knows.
+const TOLD: Duration = Duration::from_secs(10);
 
 /// How long one page of the host's list may wait for the call budget.
 const BUDGET_PATIENCE: Duration = Duration::from_mins(5);
@@ -61,6 +63,8 @@ impl Daily {
 #[derive(Debug)]
 pub struct Reconciler {
     store: Store,
+    /// The ledger of this process, if it has one.
+    ledger: Option<Arc<Ledger>>,
     resolver: Arc<Resolver>,
     institutions: Arc<BTreeMap<String, Arc<Institution>>>,
     /// Whose mutations are listed by whom.
@@ -81,16 +85,16 @@ enum RunError {
 }
 
 impl Reconciler {
-    /// A reconciler over these institutions.
+    /// A reconciler over these institutions, beside this process's ledger or without one.
     #[must_use]
     pub fn new(
-        store: Store,
+        (store, ledger): (Store, Option<Arc<Ledger>>),
         resolver: Arc<Resolver>,
         institutions: Arc<BTreeMap<String, Arc<Institution>>>,
         settled_by: BTreeMap<String, String>,
         clock: Clock,
     ) -> Self {
-        Self { store, resolver, institutions, settled_by, clock }
+        Self { store, ledger, resolver, institutions, settled_by, clock }
     }
 
     /// Begins a run for each institution whose mutations somebody lists; with `once` only where the day has none. They go on by
@@ -170,14 +174,13 @@ impl Reconciler {
         let host_lines = self.stage_list(run).await?;
         let mut walk = Walk::new(&self.store, run);
         let mut tally = Tally { host_lines, ..Tally::default() };
-        let (mut found, mut seq, mut waited) = (Vec::new(), 0, false);
+        let (mut found, mut seq, mut told) = (Vec::new(), 0, None);
         while let Some(met) = walk.next().await? {
             let mut class = met.judge(horizon);
             if class == Some(Class::CoreOnly)
                 && let Some(id) = TransactionId::parse(&met.id)
-                && self.has_come_in(id, &mut waited).await?
+                && self.may_come_in(id, &mut told).await?
             {
-                // Behind the page that would have had it.
                 class = Some(Class::InDoubt);
             }
             let Some(class) = class else {
@@ -195,21 +198,31 @@ impl Reconciler {
         Ok(tally)
     }
 
-    /// Whether the ledger has heard of a transaction meanwhile. A gateway that has its store to itself writes down within
-    /// [`WRITTEN_DOWN`] what runs; that is waited for, once in a run.
-    async fn has_come_in(&self, id: TransactionId, waited: &mut bool) -> Result<bool, StoreError> {
+    /// Whether a transaction that only the host has may be under way, or has come in behind the page that would have had it. Once in a
+    /// run it is waited for what journals have: the one of this process tells it; of another process, that has its store to itself, it is
+    /// known when it does so.
+    async fn may_come_in(&self, id: TransactionId, told: &mut Option<bool>) -> Result<bool, StoreError> {
         if self.store.row(id).await?.is_some() {
             return Ok(true);
         }
-        if !self.store.is_private() {
-            return Ok(false);
-        }
-        if !std::mem::replace(waited, true) {
-            tokio::time::sleep(WRITTEN_DOWN).await;
+        let all_told = match (*told, &self.ledger) {
+            (Some(all_told), _) => all_told,
+            (None, Some(ledger)) => ledger.is_all_told(TOLD).await,
+            (None, None) => {
+                if self.store.is_private() {
+                    tokio::time::sleep(WRITTEN_DOWN).await;
+                }
+                true
+            }
+        };
+        *told = Some(all_told);
+        if !all_told || self.store.row(id).await?.is_some() {
+            return Ok(true);
         }
         // Those whose ids differ in the last digit alone stand behind what they have in common, 36 at most.
         let siblings = id.as_str().get(..id.as_str().len() - 1).unwrap_or_default();
         let claimed = self.store.claims_without_outcome(siblings, 36).await?;
+        // It may have ended between the two looks.
         Ok(claimed.iter().any(|facts| facts.id == id) || self.store.row(id).await?.is_some())
     }
 

@@ -124,6 +124,10 @@ async fn nothing_is_lost_doubled_or_stuck(store: &str, settings: &[(&str, &str)]
     assert!(rate >= least, "only {rate:.0} answers a second");
 
     compare(&process, &simulator, &heard, kills).await;
+    // What a start ships again says what is there already.
+    let metrics = process.client().await.call(&get("/metrics", OPERATOR)).await.text;
+    let parked = metrics.lines().find_map(|line| line.strip_prefix("gwanmun_ledger_parked_total "));
+    assert_eq!(parked, Some("0"), "{metrics}");
 }
 
 /// Compares the ledger, the bank's books and what the callers heard.

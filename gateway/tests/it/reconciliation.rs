@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use mock_core_banking::Fault;
+use mock_core_banking::{Fault, FaultRule, FaultSchedule};
 use serde_json::Value;
 
-use crate::client::{AUDITOR, CLIENT, OPERATOR, post, transfer};
-use crate::harness::{TestGateway, config_text, eventually};
+use crate::client::{AUDITOR, CLIENT, OPERATOR, get, post, transfer};
+use crate::harness::{TestGateway, config_text, eventually, simulator};
+use crate::process::{Process, write_config};
 
 /// Reconciles a day and returns the run when it is done.
 async fn reconcile(gateway: &TestGateway, day: &str) -> Value {
@@ -113,6 +114,30 @@ async fn what_runs_meanwhile_is_in_doubt_and_not_the_hosts_alone() {
     assert_eq!(gateway.rows().await.len(), 2);
     let run = reconcile(&gateway, &day).await;
     assert_eq!(run["counts"]["MATCH"], 2, "{run}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_in_another_process_meanwhile_is_in_doubt_too() {
+    let (simulator, folder) = (simulator(Duration::from_secs(5)).await, tempfile::tempdir().unwrap());
+    let config = write_config(folder.path(), &simulator, "");
+    let process = Process::start(&config).await;
+    let mut caller = process.client().await;
+    let day = caller.call(&transfer("k", "1", 5)).await.transaction_id()[5..13].to_owned();
+    caller.call(&get("/api/ledger", AUDITOR)).await;
+    let late = FaultRule { message: None, fault: Fault::Late, probability: 1.0, delay_ms: None, code: None };
+    simulator.host().set_faults(FaultSchedule { seed: 1, rules: vec![late] });
+    caller.send(&transfer("slow", "1", 5)).await;
+    let booked = async || simulator.host().counters().processed.get("0600") == Some(&2);
+    eventually("the host has booked it", booked).await;
+    simulator.host().set_faults(FaultSchedule::default());
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_gwanmun"))
+        .args(["reconcile", "run", &day, "--config"])
+        .arg(&config)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(["1 matched", "1 IN_DOUBT", " 0 CORE_ONLY"].iter().all(|count| said.contains(count)), "{run:?}");
+    assert_eq!(caller.read().await.unwrap().status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! The keys in our own hands: of what runs here, and of what has ended and is not in the store yet.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::Claims;
 use crate::ledger::id::TransactionId;
@@ -11,8 +12,8 @@ use crate::ledger::store::ClaimKey;
 /// Transactions of this process that the store does not know the end of.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    by_key: HashMap<ClaimKey, Alive>,
-    keys: HashMap<TransactionId, ClaimKey>,
+    by_key: HashMap<Arc<ClaimKey>, Alive>,
+    keys: HashMap<TransactionId, Arc<ClaimKey>>,
 }
 
 #[derive(Debug, Clone)]
@@ -20,12 +21,20 @@ pub(super) struct Alive {
     pub(super) id: TransactionId,
     pub(super) fingerprint: Vec<u8>,
     pub(super) ended: bool,
-    /// The store has the claim, or is about to.
-    pub(super) stored: bool,
+    pub(super) stored: Stored,
+}
+
+/// Whether the store has a claim that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stored {
+    No,
+    /// It was sent there, and nobody has heard what became of it.
+    Perhaps,
+    Yes,
 }
 
 impl Known {
-    pub(super) fn of(&mut self, id: TransactionId) -> Option<&mut Alive> {
+    fn of(&mut self, id: TransactionId) -> Option<&mut Alive> {
         self.by_key.get_mut(self.keys.get(&id)?).filter(|alive| alive.id == id)
     }
 
@@ -36,6 +45,12 @@ impl Known {
             self.by_key.remove(&key);
         }
     }
+
+    fn insert(&mut self, key: ClaimKey, alive: Alive) {
+        let key = Arc::new(key);
+        self.keys.insert(alive.id, Arc::clone(&key));
+        self.by_key.insert(key, alive);
+    }
 }
 
 impl Claims {
@@ -45,8 +60,7 @@ impl Claims {
         if let Some(there) = known.by_key.get(key) {
             return Some(there.clone());
         }
-        known.keys.insert(alive.id, key.clone());
-        known.by_key.insert(key.clone(), alive);
+        known.insert(key.clone(), alive);
         None
     }
 
@@ -57,12 +71,11 @@ impl Claims {
         }
     }
 
-    /// Keys of an earlier life, of transactions whose end its journal has and the store has not.
+    /// Keys of an earlier life, of transactions whose end its journal has and the store has not. It may have written them down.
     pub(in crate::ledger) fn know(&self, keys: impl IntoIterator<Item = (TransactionId, UsedKey)>) {
         let mut known = self.known();
         for (id, (key, fingerprint)) in keys {
-            known.keys.insert(id, key.clone());
-            known.by_key.insert(key, Alive { id, fingerprint, ended: true, stored: false });
+            known.insert(key, Alive { id, fingerprint, ended: true, stored: Stored::Perhaps });
         }
     }
 
@@ -74,9 +87,32 @@ impl Claims {
         }
     }
 
-    /// Says whether the store has a claim, and returns what was said before; of one that nobody here knows, that it has.
-    pub(super) fn is_stored(&self, id: TransactionId, stored: bool) -> bool {
-        self.known().of(id).is_none_or(|alive| std::mem::replace(&mut alive.stored, stored))
+    /// Lets a key go that the store has nothing of. `false`: it may have.
+    pub(super) fn let_go(&self, id: TransactionId) -> bool {
+        let mut known = self.known();
+        let here_alone = known.of(id).is_some_and(|alive| alive.stored == Stored::No);
+        if here_alone {
+            known.forget(id);
+        }
+        here_alone
+    }
+
+    /// Whether a claim that runs is to be written down. From now on the store may have it.
+    pub(super) fn is_to_be_stored(&self, id: TransactionId) -> bool {
+        self.known().of(id).is_some_and(|alive| {
+            let wanted = alive.stored != Stored::Yes;
+            if wanted {
+                alive.stored = Stored::Perhaps;
+            }
+            wanted
+        })
+    }
+
+    /// It was written down.
+    pub(super) fn is_stored(&self, id: TransactionId) {
+        if let Some(alive) = self.known().of(id) {
+            alive.stored = Stored::Yes;
+        }
     }
 
     pub(in crate::ledger) fn is_known(&self, id: TransactionId) -> bool {

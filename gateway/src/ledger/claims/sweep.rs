@@ -24,12 +24,10 @@ impl Ledger {
         let mut round: u64 = 0;
         loop {
             tokio::time::sleep(SWEEP).await;
-            let swept = async {
-                self.write_down().await?;
-                self.sweep(false, SWEEP_MAX).await?;
-                Ok::<_, OpenError>(self.store.abandon_overdue(self.owner).await?)
-            };
-            if swept.await.is_err() {
+            if self.write_down().await.is_err() {
+                tracing::debug!("what runs was not written down");
+            }
+            if self.sweep(false, SWEEP_MAX).await.is_err() || self.store.abandon_overdue(self.owner).await.is_err() {
                 tracing::debug!("the sweep of idempotency claims did not get through");
                 continue;
             }
@@ -55,20 +53,21 @@ impl Ledger {
         }
         let _not_meanwhile = self.claims.shipping().await;
         let journal = Arc::clone(&self.journal);
-        let running = self.disk.apart(move || journal.running_claims()).await.map_err(RecoveryError::from)?;
-        let claims: Vec<Claim> = running.into_iter().filter_map(Claim::kept).collect();
-        let claims: Vec<Claim> =
-            claims.into_iter().filter(|claim| !self.claims.is_stored(claim.facts.id, true)).collect();
+        let running = self.disk.apart(move || Ok(journal.running_claims())).await.map_err(RecoveryError::from)?;
+        let mut claims: Vec<Claim> = running.into_iter().filter_map(Claim::kept).collect();
+        claims.retain(|claim| self.claims.is_to_be_stored(claim.facts.id));
         for some in claims.chunks(GROUP_MAX) {
-            if let Err(error) = self.store.claim(self.owner, some).await {
-                // The next sweep tries again.
-                for claim in &claims {
-                    self.claims.is_stored(claim.facts.id, false);
-                }
-                return Err(error.into());
-            }
+            self.store.claim(self.owner, some).await?;
+            some.iter().for_each(|claim| self.claims.is_stored(claim.facts.id));
         }
         Ok(())
+    }
+
+    /// Waits until the store has of every transaction that was sent before this call how it ended, or that it runs. `false`: it is
+    /// not there within `limit`.
+    pub async fn is_all_told(&self, limit: Duration) -> bool {
+        let told = async { self.write_down().await.is_ok() && self.catch_up(limit).await };
+        tokio::time::timeout(limit, told).await.unwrap_or(false)
     }
 
     /// Closes claims of this journal that nothing here knows of: their commit came after everybody had given up, so nothing

@@ -85,8 +85,8 @@ impl Journal {
         (outcome.row.facts.kind == Kind::Inquiry || at < synced).then_some(outcome)
     }
 
-    /// The facts of transactions that run and have a key, as their intents say them.
-    pub(in crate::ledger) fn running_claims(&self) -> io::Result<Vec<Facts>> {
+    /// The facts of transactions that run and have a key, as their intents say them. One that does not read is passed over.
+    pub(in crate::ledger) fn running_claims(&self) -> Vec<Facts> {
         let running: Vec<_> = {
             let writer = self.writer();
             let file = |number| writer.segments.iter().find(|segment| segment.number == number);
@@ -97,12 +97,11 @@ impl Journal {
             open.filter_map(|(at, length)| Some((Arc::clone(&file(at.segment)?.file), at, length))).collect()
         };
         let read = |(file, at, length): (Arc<dyn SegmentFile>, Position, usize)| {
-            let bytes = file.read_at(at.offset, length)?;
-            let found = Walk::new(&bytes, at.offset, at.segment).next();
-            let facts = found.and_then(|found| read_intent(found.kind, found.payload)?.ok());
-            facts.ok_or_else(|| io::ErrorKind::InvalidData.into())
+            let bytes = file.read_at(at.offset, length).ok()?;
+            let found = Walk::new(&bytes, at.offset, at.segment).next()?;
+            read_intent(found.kind, found.payload)?.ok()
         };
-        running.into_iter().map(read).collect()
+        running.into_iter().filter_map(read).collect()
     }
 
     /// Whether it has an intent or an outcome here that the store does not know yet.

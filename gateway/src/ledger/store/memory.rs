@@ -15,7 +15,7 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::ledger::id::{BLOCKS, Instance, TransactionId};
-use crate::ledger::row::{Facts, Outcome, Resolution, ResolveAs, Row, Status};
+use crate::ledger::row::{Outcome, Resolution, ResolveAs, Row, Status};
 use crate::ledger::store::Resolved;
 use claims::ClaimRow;
 
@@ -88,10 +88,8 @@ struct LedgerRow {
 
 impl Tables {
     fn insert(&mut self, row: &Row, resolution: Resolution, resolve_as: Option<ResolveAs>, shipment: &mut Shipment) {
-        // The key is the journal's and the claims'.
-        let row = &Row { facts: Facts { keyed: None, ..row.facts.clone() }, closing: row.closing.clone() };
         if let Some(there) = self.by_id.get(&row.facts.id).and_then(|at| self.rows.get(*at)) {
-            if there.stored.row != *row {
+            if !there.stored.row.says_what(row) {
                 self.parked.push(row.clone());
                 shipment.parked += 1;
             }

@@ -30,7 +30,8 @@ fn all_migrations() -> Vec<Migration> {
         1 "ledger" "0001_ledger.sql",
         2 "claims, resolution, reconciliation" "0002_claims_resolution_reconciliation.sql",
         3 "account runs" "0003_account_runs.sql",
-        4 "checks, narrow indexes" "0004_checks_and_narrow_indexes.sql")
+        4 "checks, narrow indexes" "0004_checks_and_narrow_indexes.sql",
+        5 "keys in the journal" "0005_keys_in_the_journal.sql")
 }
 
 impl Store {

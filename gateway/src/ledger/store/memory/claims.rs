@@ -45,6 +45,8 @@ impl Tables {
                     ended_at: now,
                     answer: outcome.answer.clone(),
                 };
+                // One that was written down too late, by a transaction that had let the key go, gives way.
+                self.claims.retain(|there, claim| *there != key || claim.state == State::Ended);
                 self.claims.entry(key).or_insert(ended);
             }
         }

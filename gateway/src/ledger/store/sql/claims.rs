@@ -111,7 +111,7 @@ impl SqlStore {
         session.commit().await?;
         // One that does not read is nobody's for its own key, and nothing to those beside it.
         let read =
-            found.into_iter().filter_map(|mut cells| Some((read_key(&mut cells).ok()?, read_taken(&mut cells).ok()?)));
+            found.into_iter().filter_map(|mut cells| Some((read_key(&mut cells).ok()??, read_taken(&mut cells).ok()?)));
         Ok(read.collect())
     }
 
@@ -301,8 +301,10 @@ impl SqlStore {
     }
 }
 
-pub(super) fn read_key(cells: &mut Cells) -> Result<ClaimKey, StoreError> {
-    Ok(ClaimKey { client: cells.text()?, method: cells.text()?, path: cells.text()?, key_hash: cells.bytes()? })
+/// The key that was found; `None` from a row of nothing.
+pub(super) fn read_key(cells: &mut Cells) -> Result<Option<ClaimKey>, StoreError> {
+    let Some(client) = cells.maybe_text()? else { return Ok(None) };
+    Ok(Some(ClaimKey { client, method: cells.text()?, path: cells.text()?, key_hash: cells.bytes()? }))
 }
 
 pub(super) fn read_taken(cells: &mut Cells) -> Result<Taken, StoreError> {

@@ -19,15 +19,19 @@ impl SqlStore {
         owner: Owner,
         claims: &[Claim],
     ) -> Result<Vec<Claimed>, StoreError> {
-        let mut session = self.looking().await?;
-        if session.first(self.may_claim(owner)).await?.is_none() {
-            return Err(StoreError::Fenced);
-        }
         let wanted: Vec<&Claim> = claims.iter().collect();
-        let found = session.all(self.who_has(&wanted)).await?;
-        let mut holders = Vec::with_capacity(found.len());
-        for mut cells in found {
-            holders.push((read_key(&mut cells)?, read_taken(&mut cells).ok()));
+        // One more row, of nothing, says that this life of the gateway may still claim.
+        let nothing = " UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE EXISTS (";
+        let question = self.who_has(&wanted).push(nothing).then(self.may_claim(owner)).push(")");
+        let (mut holders, mut may_claim) = (Vec::new(), false);
+        for mut cells in self.looking().await?.all(question).await? {
+            match read_key(&mut cells)? {
+                Some(key) => holders.push((key, read_taken(&mut cells).ok())),
+                None => may_claim = true,
+            }
+        }
+        if !may_claim {
+            return Err(StoreError::Fenced);
         }
         let claimed = claims.iter().map(|claim| match holders.iter().find(|(key, _)| *key == claim.key) {
             None => Claimed::Ours,
@@ -52,7 +56,8 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Writes claims that have ended, for the transaction that ships their rows. One that was written down while it ran is ended.
+    /// Writes claims that have ended, for the transaction that ships their rows. One that was written down while it ran is ended, and
+    /// one that was written down too late, by a transaction that had let the key go, gives way.
     pub(super) fn kept_claims(&self, ended: &[&Outcome]) -> Statement {
         let write = |statement: Statement, outcome: &&Outcome| {
             let (facts, answer) = (&outcome.row.facts, outcome.answer.as_ref());
@@ -78,10 +83,17 @@ impl SqlStore {
         );
         // No journal has it any more.
         let statement = statement.bind(&[][..]).push(", (SELECT ").push(self.now());
-        statement.push(") FROM (VALUES ").set(ended, write).push(
+        // Each once: PostgreSQL changes no row twice. It ships kept keys only when a folder comes to it from SQLite.
+        let statement = statement.push(") FROM (VALUES ");
+        let statement = match self {
+            Self::Sqlite { .. } => statement.set(ended, write),
+            Self::Postgres { .. } => statement.list(ended, write).once(),
+        };
+        statement.push(
             ") AS v WHERE true ON CONFLICT (client, method, path, key_hash) DO UPDATE SET state = 'ENDED', facts = '', \
-             ended_at = excluded.ended_at, answer_status = excluded.answer_status, answer_body = excluded.answer_body \
-             WHERE idempotency_claim.transaction_id = excluded.transaction_id",
+             transaction_id = excluded.transaction_id, fingerprint = excluded.fingerprint, ended_at = excluded.ended_at, \
+             answer_status = excluded.answer_status, answer_body = excluded.answer_body \
+             WHERE idempotency_claim.transaction_id = excluded.transaction_id OR idempotency_claim.state <> 'ENDED'",
         )
     }
 }

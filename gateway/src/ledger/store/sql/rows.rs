@@ -240,7 +240,7 @@ fn new(row: &Row) -> New<'_> {
 async fn park_contradiction(session: &mut Session, row: &Row) -> Result<bool, StoreError> {
     let there = session.first(select().push(" AND transaction_id = ").bind(row.facts.id.as_str())).await?;
     let Some(mut there) = there else { return Ok(false) };
-    if read(&mut there)?.row == *row {
+    if read(&mut there)?.row.says_what(row) {
         return Ok(false);
     }
     park(session, row, "contradicts the row that is there").await?;

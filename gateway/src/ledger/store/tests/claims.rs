@@ -349,20 +349,24 @@ async fn a_look_for_keys_claims_nothing_and_finds_what_was_shipped_with_its_key(
             claim.facts.idempotency_key_hash = Some(claim.key.key_hash.clone());
             claim
         };
-        let group = [claim("s", 1, LONG), claim("p", 3, LONG), claim("u", 5, LONG)].map(keyed);
+        let group = [claim("s", 1, LONG), claim("p", 3, LONG), claim("u", 5, LONG), claim("h", 13, LONG)].map(keyed);
         for _ in 0..2 {
-            assert_eq!(store.find_claims(owner, &group).await.unwrap(), vec![Claimed::Ours; 3], "{store:?}");
+            assert_eq!(store.find_claims(owner, &group).await.unwrap(), vec![Claimed::Ours; 4], "{store:?}");
         }
         let ended = [
             outcome(&group[0], Status::Success, None),
             outcome(&group[1], Status::Failed, Some(Proof::P0)),
             outcome(&group[2], Status::Unknown, None),
+            outcome(&group[3], Status::Failed, Some(Proof::H)),
         ];
-        // One of them was written down while it ran. And rows come twice when the answer to their shipment was lost.
-        store.write_claims(owner, &group[..1]).await.unwrap();
-        for _ in 0..2 {
-            store.ship(&ended, Shipper::Journal(owner, at(1, 9))).await.unwrap();
+        // One of them was written down while it ran. One's key was let go by another transaction, whose claim comes too late. And rows
+        // come twice when the answer to their shipment was lost.
+        store.write_claims(owner, &[group[0].clone(), claim("h", 15, LONG)]).await.unwrap();
+        for inserted in [4, 0] {
+            let shipment = store.ship(&ended, Shipper::Journal(owner, at(1, 9))).await.unwrap();
+            assert_eq!(shipment, Shipment { inserted, parked: 0 }, "{store:?}");
         }
+        assert_eq!(taken(&store, owner, &claim("h", 17, LONG)).await.id, id(13), "{store:?}");
         let again = [claim("s", 7, LONG), claim("p", 9, LONG), claim("u", 11, LONG)];
         let found = store.find_claims(owner, &again).await.unwrap();
         let [Claimed::Taken(success), Claimed::Ours, Claimed::Taken(doubt)] = &found[..] else {
