@@ -195,13 +195,9 @@ async fn accept(listener: TcpListener, port: Port, kernel_stamps: bool, host: Ar
                 if !kernel_stamps {
                     return host.serve(stream, port).await;
                 }
-                match Stamped::new(stream) {
-                    Ok(stream) => {
-                        let clock = stream.clock();
-                        host.serve_by(stream, clock, port).await;
-                    }
-                    Err(error) => tracing::error!(kind = ?error.kind(), "no stamps of arrivals"),
-                }
+                let stream = Stamped::new(stream);
+                let clock = stream.clock();
+                host.serve_by(stream, clock, port).await;
             };
             tokio::select! {
                 () = serving => {}
