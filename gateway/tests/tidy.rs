@@ -107,7 +107,7 @@ fn only_one_place_reads_upstream_sockets_the_clock_the_environment_and_the_chars
 
 #[test]
 fn no_part_can_be_left_out_of_a_build_that_serves_somebody() {
-    for folder in ["", "codec", "gateway", "gateway/fuzz", "loadtest", "mock-core-banking"] {
+    for folder in ["", "codec", "mapped", "gateway", "gateway/fuzz", "loadtest", "mock-core-banking"] {
         let manifest: toml::Table =
             std::fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap().parse().unwrap();
         let features = manifest.get("features").and_then(toml::Value::as_table);

@@ -21,10 +21,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::id::TransactionId;
 use super::row::{Facts, Outcome, RECORD_MAX};
 use crate::clock::Deadline;
 use crate::left_out::{Part, is_left_out};
+use crate::routes::Kind;
 pub use disk::{Disk, FolderDisk, SegmentFile};
 use format::{BATCH_HEADER, PAGE, RECORD_HEADER, page_from};
 pub(in crate::ledger) use reached::Reached;
@@ -148,8 +148,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn append_intent(&self, facts: &Facts) -> Result<Position, JournalError> {
-        let (kind, payload) = record::intent(facts);
-        self.append(facts.id, kind, payload)
+        self.append(facts, record::intent(facts))
     }
 
     /// Writes an outcome. It survives kill -9 once this returns.
@@ -157,16 +156,10 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn append_outcome(&self, outcome: &Outcome) -> Result<Position, JournalError> {
-        let (kind, payload) = record::outcome(outcome);
-        self.append(outcome.row.facts.id, kind, payload)
+        self.append(&outcome.row.facts, record::outcome(outcome))
     }
 
-    fn append(
-        &self,
-        id: TransactionId,
-        kind: RecordKind,
-        payload: Result<Vec<u8>, postcard::Error>,
-    ) -> Result<Position, JournalError> {
+    fn append(&self, facts: &Facts, (kind, payload): record::Written) -> Result<Position, JournalError> {
         if is_left_out(Part::Journal) {
             return Ok(self.synced.get());
         }
@@ -179,9 +172,10 @@ impl Journal {
             // Rung before anything can go wrong below, or what is kept would wait for a sync that nobody starts.
             self.dirty.notify_one();
         }
-        writer.keep(Kept { id, kind, payload });
+        writer.keep(Kept { id: facts.id, kind, payload });
         let fits = writer.offset + ROOM_PER_TRANSACTION / 2 <= self.settings.segment_size();
-        let written = if fits { writer.write_last() } else { Err(io::ErrorKind::StorageFull.into()) };
+        let written =
+            if fits { writer.write_last(facts.kind == Kind::Mutation) } else { Err(io::ErrorKind::StorageFull.into()) };
         if written.is_err() {
             self.switch_segment(&mut writer)?;
         }

@@ -121,6 +121,10 @@ impl SegmentFile for SwitchedFile {
         self.inner.write_at(bytes, offset)
     }
 
+    fn leave(&self) {
+        self.inner.leave();
+    }
+
     fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         self.inner.read_at(offset, length)
     }

@@ -4,10 +4,11 @@
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mapped::MappedFile;
 use rustix::fs::{FallocateFlags, fallocate};
 
 /// A folder of numbered segments.
@@ -60,6 +61,15 @@ pub trait SegmentFile: Debug + Send + Sync + 'static {
     /// # Errors
     /// Those of the file system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// The same for bytes that somebody waits to be durable, so that they are synced at once.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn write_awaited_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(bytes, offset)
+    }
+    /// Nothing will be written here any more.
+    fn leave(&self) {}
     /// Reads up to `length` bytes at an offset.
     ///
     /// # Errors
@@ -131,11 +141,16 @@ impl Disk for FolderDisk {
             std::fs::remove_file(&path)?;
             return Err(error);
         }
-        Ok(Arc::new(file))
+        let segment = MappedFile::new(file);
+        if let Err(error) = segment.map(size) {
+            // A dearer way, and no other difference.
+            tracing::info!(kind = ?error.kind(), "the journal's folder cannot be mapped; it is written by system calls");
+        }
+        Ok(Arc::new(segment))
     }
 
     fn open(&self, number: u64) -> io::Result<Arc<dyn SegmentFile>> {
-        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(self.path(number))?))
+        Ok(Arc::new(MappedFile::new(OpenOptions::new().read(true).write(true).open(self.path(number))?)))
     }
 
     fn remove(&self, number: u64) -> io::Result<()> {
@@ -172,16 +187,24 @@ impl Disk for FolderDisk {
     }
 }
 
-impl SegmentFile for File {
+impl SegmentFile for MappedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
+        self.write_at(bytes, offset)
+    }
+
+    fn write_awaited_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_by_call(bytes, offset)
+    }
+
+    fn leave(&self) {
+        self.unmap();
     }
 
     fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         let mut filled = 0;
         while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match FileExt::read_at(self, rest, offset + u64::try_from(filled).unwrap_or(u64::MAX)) {
+            match self.read_at(rest, offset + u64::try_from(filled).unwrap_or(u64::MAX)) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -193,6 +216,65 @@ impl SegmentFile for File {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        self.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ledger::journal::tests::{found_in, row};
+    use crate::ledger::journal::{Journal, Position, Settings};
+    use crate::ledger::row::Outcome;
+    use crate::routes::Kind;
+
+    const SETTINGS: Settings = Settings { limit: 32 * 1_048_576, sync_interval: Duration::from_millis(20) };
+
+    fn recover(folder: &Path) -> Arc<Journal> {
+        let disk = Arc::new(FolderDisk::new(folder).unwrap());
+        Journal::recover(disk, SETTINGS, [7; 16], |_| Position::default()).unwrap().journal
+    }
+
+    /// Segments of this folder that are mapped into this process.
+    fn mapped(folder: &Path) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.contains(folder.to_str().unwrap())).count()
+    }
+
+    async fn until_mapped(folder: &Path, segments: RangeInclusive<usize>) {
+        let arrived = async {
+            while !segments.contains(&mapped(folder)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(10), arrived).await;
+        assert!(in_time.is_ok(), "{} segments are mapped", mapped(folder));
+    }
+
+    #[tokio::test]
+    async fn records_of_both_ways_stand_in_one_segment_and_only_where_one_writes_is_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = recover(folder.path());
+        let syncer = tokio::spawn(Arc::clone(&journal).run_syncer());
+        // A segment has a mebibyte, so that several are left.
+        let mut rows = 0;
+        while journal.end().segment < 5 {
+            let mut outcome: Outcome = row(rows);
+            outcome.row.facts.kind = if rows.is_multiple_of(3) { Kind::Mutation } else { Kind::Inquiry };
+            outcome.row.facts.correlation_id = "c".repeat(200);
+            let position = journal.append_outcome(&outcome).unwrap();
+            if rows.is_multiple_of(500) {
+                journal.durable(position).await.unwrap();
+            }
+            rows += 1;
+        }
+        until_mapped(folder.path(), 1..=2).await;
+        syncer.abort();
+        journal.syncer_ended().await;
+        drop(journal);
+        assert_eq!(found_in(&recover(folder.path())), (0..rows).collect::<Vec<_>>());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::ledger::row::{Answer, Facts, Keyed, Outcome, Row, ServedFrom};
 
 /// A payload on its way into the journal.
-type Written = (RecordKind, postcard::Result<Vec<u8>>);
+pub(super) type Written = (RecordKind, postcard::Result<Vec<u8>>);
 
 /// What a record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

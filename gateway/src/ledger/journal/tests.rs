@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::recovery::Recovered;
 use super::*;
+use crate::ledger::id::TransactionId;
 use crate::ledger::row::{Answer, Closing, Row, Status};
 use crate::routes::{ANSWER_MAX, Kind, PATH_MAX};
 use memory_disk::MemoryDisk;
@@ -35,7 +36,7 @@ fn facts(serial: u64) -> Facts {
     }
 }
 
-fn row(serial: u64) -> Outcome {
+pub(super) fn row(serial: u64) -> Outcome {
     let closing = Closing {
         status: Status::Success,
         proof: None,
@@ -70,22 +71,25 @@ async fn end_life(disk: &Arc<MemoryDisk>, journal: Arc<Journal>, syncer: tokio::
     }
 }
 
+fn serial(id: TransactionId) -> u64 {
+    id.as_str()[13..].parse().unwrap()
+}
+
+/// Serials of all outcomes that are not shipped.
+pub(super) fn found_in(journal: &Journal) -> Vec<u64> {
+    let writer = journal.writer();
+    let closed = writer.live.iter().filter(|(_, live)| matches!(live, Live::Closed { .. }));
+    let mut serials: Vec<_> = closed.map(|(id, _)| serial(*id)).collect();
+    serials.sort_unstable();
+    serials
+}
+
 /// Serials of all outcomes and of all open intents that a start finds.
 fn found(disk: &Arc<MemoryDisk>) -> Result<(Vec<u64>, Vec<u64>), RecoveryError> {
     let recovered = recover(disk)?;
-    let serial = |id: TransactionId| id.as_str()[13..].parse::<u64>().unwrap();
-    let mut closed: Vec<_> = recovered
-        .journal
-        .writer()
-        .live
-        .iter()
-        .filter(|(_, live)| matches!(live, Live::Closed { .. }))
-        .map(|(id, _)| serial(*id))
-        .collect();
-    closed.sort_unstable();
     let mut open: Vec<_> = recovered.open.iter().map(|facts| serial(facts.id)).collect();
     open.sort_unstable();
-    Ok((closed, open))
+    Ok((found_in(&recovered.journal), open))
 }
 
 #[tokio::test]

@@ -90,8 +90,8 @@ impl Writer {
         self.unsynced.push(kept);
     }
 
-    /// Writes the newest kept record behind the others.
-    pub(super) fn write_last(&mut self) -> io::Result<()> {
+    /// Writes the newest kept record behind the others; `awaited` when somebody will wait for its sync.
+    pub(super) fn write_last(&mut self, awaited: bool) -> io::Result<()> {
         let (Some(kept), Some(segment)) = (self.unsynced.last(), self.segments.back()) else { return Ok(()) };
         let bytes = &mut self.scratch;
         bytes.clear();
@@ -100,7 +100,11 @@ impl Writer {
         }
         let record = pad_to_record(self.offset, bytes);
         format::push_record(segment.number, kept.kind, &kept.payload, bytes);
-        segment.file.write_at(bytes, self.offset)?;
+        if awaited {
+            segment.file.write_awaited_at(bytes, self.offset)?;
+        } else {
+            segment.file.write_at(bytes, self.offset)?;
+        }
         let at = Position { segment: segment.number, offset: record };
         let (id, kind, length) = (kept.id, kept.kind, kept.length());
         self.offset += u64::try_from(bytes.len()).unwrap_or_default();
@@ -181,6 +185,11 @@ impl Writer {
         next.end = PAGE;
         self.segments.push_back(next);
         Ok(())
+    }
+
+    /// The segments in which nothing is written any more.
+    pub(super) fn left(&self) -> Vec<Arc<dyn SegmentFile>> {
+        self.segments.iter().rev().skip(1).map(|segment| Arc::clone(&segment.file)).collect()
     }
 
     /// The first segment's number, if everything in it is in the store, and none of its intents is still open.
