@@ -9,6 +9,7 @@ mod cells;
 pub(super) mod claims;
 pub(super) mod doubts;
 mod errors;
+mod insertion;
 pub(super) mod instances;
 pub(super) mod keys;
 pub(super) mod log;
@@ -63,6 +64,8 @@ struct Dialect {
     begin: &'static str,
     /// Inserts rows, and keeps nothing to undo those before one that is refused: who uses it must end the transaction then.
     insert: &'static str,
+    /// Whether values that rows have in common may be bound once, without a word about their types.
+    shares_values: bool,
     /// What a search for an account begins with, so that it finds its way through the runs of the index (migration 0004 of SQLite).
     in_any_run: &'static str,
     /// Before a column whose indexes shall not be used.
@@ -83,6 +86,7 @@ const SQLITE: Dialect = Dialect {
     name: "sqlite",
     begin: "BEGIN IMMEDIATE",
     insert: "INSERT OR FAIL",
+    shares_values: true,
     in_any_run: "seq >> 13 IN (WITH RECURSIVE run (n) AS (SELECT COALESCE(MAX(seq), 0) >> 13 FROM ledger \
                  UNION ALL SELECT n - 1 FROM run WHERE n > 0) SELECT n FROM run) AND ",
     no_index: "+",
@@ -97,6 +101,7 @@ const POSTGRES: Dialect = Dialect {
     name: "postgres",
     begin: "BEGIN",
     insert: "INSERT",
+    shares_values: false,
     in_any_run: "",
     no_index: "",
     open_claims: "",

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::super::claim::{Claim, ClaimKey, Claimed, Owner, Progress, Taken};
 use super::super::{Of, Shipment, StoreError};
-use super::rows::{Care, ROWS_PER_STATEMENT};
+use super::insertion::ROWS_PER_STATEMENT;
+use super::rows::Care;
 use super::statement::Statement;
 use super::{Cells, Session, SqlStore};
 use crate::ledger::id::TransactionId;

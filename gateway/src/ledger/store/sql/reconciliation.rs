@@ -3,7 +3,7 @@
 
 use super::super::StoreError;
 use super::super::run::{Class, Difference, Horizon, HostLine, LedgerLine, Run, Tally};
-use super::rows::ROWS_PER_STATEMENT;
+use super::insertion::ROWS_PER_STATEMENT;
 use super::statement::Statement;
 use super::{Cells, SqlStore};
 use crate::ledger::id::TransactionId;

@@ -1,6 +1,7 @@
 //! Rows as SQL: the columns, their way in and their way out, and what is shipped with them.
 
 use super::super::{Filter, Resolved, Shipment, Shipper, StoreError, StoredRow};
+use super::insertion::{New, ROWS_PER_STATEMENT};
 use super::statement::Statement;
 use super::{Cells, Session, SqlStore};
 use crate::ledger::id::TransactionId;
@@ -13,16 +14,6 @@ pub(super) const COLUMNS: &str = "seq, transaction_id, tx_code, route, kind, ins
      requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, layout_version, served_from, \
      resolution, resolution_method, resolved_at, resolved_by, resolution_note, resolve_as";
 
-const INTO_LEDGER: &str = " INTO ledger (transaction_id, business_day, tx_code, route, kind, institution, client, \
-     account_masked, account_hash, counter_account_masked, counter_account_hash, amount, status, proof, response_code, \
-     detail, attempts, attempt_log, requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash, \
-     layout_version, served_from, resolution, resolve_as) VALUES ";
-
-/// Values of a row in [`INTO_LEDGER`].
-const VALUES: usize = 27;
-/// Rows in one statement. More gain nothing: its program and its 27 values a row no longer fit into a core's cache.
-pub(super) const ROWS_PER_STATEMENT: usize = 64;
-
 /// What happens when the database refuses a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
@@ -31,9 +22,6 @@ pub(super) enum Care {
     /// The row is parked, and all others get in.
     ForEachRow,
 }
-
-/// A row on its way in, and how its doubt starts out.
-pub(super) type New<'a> = (&'a Row, Resolution, Option<ResolveAs>);
 
 impl SqlStore {
     pub(in crate::ledger::store) async fn ship(
@@ -158,47 +146,6 @@ impl SqlStore {
             statement = statement.push("counter_account_hash = ").bind(hash).push("))");
         }
         if filter.unresolved { statement.push(" AND resolution IN ('PENDING', 'MANUAL')") } else { statement }
-    }
-
-    fn row_insertion(&self, rows: &[New<'_>]) -> Statement {
-        let masked = |account: &Option<codec::MaskedAccount>| account.as_ref().map(ToString::to_string);
-        let write = |statement: Statement, (row, resolution, resolve_as): &New<'_>| {
-            let Row { facts, closing } = row;
-            statement
-                .push("(")
-                .bind(facts.id.as_str())
-                .and_common(VALUES, facts.id.business_day())
-                .and_common(VALUES, &facts.tx_code)
-                .and_common(VALUES, &facts.route)
-                .and_common(VALUES, facts.kind.name())
-                .and_common(VALUES, &facts.institution)
-                .and_common(VALUES, &facts.client)
-                .and_bind(masked(&facts.account))
-                .and_bind(&facts.account_hash)
-                .and_bind(masked(&facts.counter_account))
-                .and_bind(&facts.counter_account_hash)
-                .and_bind(facts.amount)
-                .and_common(VALUES, closing.status.name())
-                .and_bind(closing.proof.map(Proof::name))
-                .and_bind(&closing.response_code)
-                .and_bind(&closing.detail)
-                .and_bind(i64::try_from(closing.attempts.len()).unwrap_or(i64::MAX))
-                .and_bind(serde_json::to_string(&closing.attempts).unwrap_or_default())
-                .and_bind(facts.requested_at)
-                .and_bind(closing.responded_at)
-                .and_bind(closing.elapsed_us)
-                .and_bind(&facts.correlation_id)
-                .and_bind(&facts.idempotency_key_hash)
-                .and_bind(facts.layout_version)
-                .and_common(VALUES, closing.served_from.name())
-                .and_common(VALUES, resolution.name())
-                .and_bind(resolve_as.map(ResolveAs::name))
-                .push(")")
-        };
-        Statement::new(self.dialect().insert)
-            .push(INTO_LEDGER)
-            .set(rows, write)
-            .push(" ON CONFLICT (transaction_id) DO NOTHING")
     }
 
     pub(in crate::ledger::store) async fn row(&self, id: TransactionId) -> Result<Option<StoredRow>, StoreError> {

@@ -91,6 +91,12 @@ impl Statement {
         text
     }
 
+    /// A value whose place the text has already, or will have.
+    pub(in crate::ledger::store) fn value(mut self, value: impl Into<Arg>) -> Self {
+        self.args.push(value.into());
+        self
+    }
+
     /// `, ` and such a text.
     pub(in crate::ledger::store) fn and_common(self, row: usize, text: &str) -> Self {
         self.push(", ").common(row, text)
@@ -98,12 +104,17 @@ impl Statement {
 
     /// A text that many rows have in common: the row before, `row` values back, lends its own if it is the same.
     pub(in crate::ledger::store) fn common(self, row: usize, text: &str) -> Self {
+        self.push("?").common_value(row, text)
+    }
+
+    /// The same, for a place that the text has already.
+    pub(in crate::ledger::store) fn common_value(self, row: usize, text: &str) -> Self {
         let before = self.args.len().checked_sub(row).and_then(|index| self.args.get(index));
         let common = match before {
             Some(Arg::Text(Some(before))) if **before == *text => Some(Arg::Text(Some(Arc::clone(before)))),
             _ => None,
         };
-        self.bind(common.unwrap_or_else(|| text.into()))
+        self.value(common.unwrap_or_else(|| text.into()))
     }
 
     /// Another statement, here inside.
