@@ -13,6 +13,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
+use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -60,8 +61,6 @@ impl<A: Fn(Request) -> F + Clone + Send + Sync + 'static, F: Future<Output = Res
 
 /// How often the limit of a connection whose request is being handled, and which has none, is looked at.
 const LOOK_MAX: Duration = Duration::from_secs(60);
-/// How late a connection's end may come.
-const LOOK_MIN: Duration = Duration::from_millis(1);
 
 /// Accepts, and serves on the cores until `stop`, then lets requests under way end. `connections` tracks what is open.
 pub async fn serve<A: Answer>(
@@ -122,13 +121,12 @@ async fn serve_connection<A: Answer>(
     let watch = Arc::new(watch);
     let service = service_fn(|request: hyper::Request<Incoming>| {
         watch.request_came();
-        let answering = answer(request.map(Body::new));
         let watch = Arc::clone(&watch);
-        async move {
-            let response = answering.await;
+        // Not an async block: it would have the future in it twice, where it came in and where it is waited for, and all that is copied.
+        answer(request.map(Body::new)).map(move |response| {
             watch.answered();
             Ok::<_, Infallible>(response)
-        }
+        })
     });
     let io = TokioIo::new(Watched { stream, watch: Arc::clone(&watch) });
     let mut builder = http1::Builder::new();
@@ -136,7 +134,7 @@ async fn serve_connection<A: Answer>(
     let mut connection = pin!(builder.serve_connection(io, service));
     let mut stopping = pin!(stop.cancelled());
     let mut asked_to_stop = false;
-    let mut look = pin!(tokio::time::sleep(watch.left()));
+    let mut look = pin!(tokio::time::sleep(limits.first_byte));
     poll_fn(|context| {
         if !asked_to_stop && stopping.as_mut().poll(context).is_ready() {
             asked_to_stop = true;
@@ -210,27 +208,30 @@ impl Watch {
         self.awaiting_byte.store(true, Ordering::Relaxed);
     }
 
-    /// How long the current phase may still last.
-    fn left(&self) -> Duration {
-        Duration::from_millis(self.until.load(Ordering::Relaxed).saturating_sub(self.elapsed()))
+    /// When the current phase must be over, if it must.
+    fn end(&self) -> Option<Instant> {
+        let until = self.until.load(Ordering::Relaxed);
+        (until != u64::MAX).then(|| self.origin + Duration::from_millis(until))
     }
 
     /// Ready when the phase has lasted too long. The timer is put forward when a phase must end before it rings, and back only when it
-    /// has rung: a connection that is kept busy has nothing to do with it.
+    /// has rung: a connection that is kept busy has nothing to do with it, nor with the clock.
     fn look(&self, mut timer: Pin<&mut Sleep>, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            let now = self.clock.now();
-            let end = now + self.left().min(LOOK_MAX);
-            if end < timer.deadline() {
+            let end = self.end();
+            if let Some(end) = end.filter(|end| *end < timer.deadline()) {
                 timer.as_mut().reset(end);
             }
             if timer.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
-            if self.left().is_zero() {
+            let now = self.clock.now();
+            let latest = now + LOOK_MAX;
+            let end = end.unwrap_or(latest);
+            if end <= now {
                 return Poll::Ready(());
             }
-            timer.as_mut().reset(end.max(now + LOOK_MIN));
+            timer.as_mut().reset(end.min(latest));
         }
     }
 }
