@@ -21,12 +21,15 @@ pub(crate) struct Plan {
 
 /// Calls before it is looked: what is bounded fills first, SQLite's page cache and some rounds of carrying its log back.
 const FILLING: u64 = 80_000;
+/// Small, so that it would be seen to grow. What is not synced must fit into a thirty-second of it: here some two seconds of a disk that
+/// does not answer.
+const JOURNAL: &str = "256MiB";
 /// Parts of the time, at whose ends it is looked.
 const LOOKS: u32 = 12;
 
 pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
     let place = Place::new(&[])?;
-    let gateway = place.gateway("gateway", &[("LEDGER__JOURNAL_LIMIT", "64MiB"), ("SERVER__ADMISSION_MAX", "60")])?;
+    let gateway = place.gateway("gateway", &[("LEDGER__JOURNAL_LIMIT", JOURNAL), ("SERVER__ADMISSION_MAX", "60")])?;
     let target = Target::Http(gateway.address, Arc::new(balance));
     let rate = closed(&target, 16, Duration::from_secs(3))?.rate() / 2.0;
     let mut filled = 0;
@@ -34,21 +37,25 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
         filled += closed(&target, 16, Duration::from_secs(3))?.answered();
     }
     let title = format!("Half the knee, {rate:.0}/s, for {} s", plan.seconds);
-    let columns = ["after s", "calls", "p99 ms", "memory KiB", "descriptors", "journal KiB"];
+    let columns = ["after s", "calls", "CPU µs a call", "p99 ms", "memory KiB", "descriptors", "journal KiB"];
     let mut report = Report::new("soak", title, &columns);
     let part = Duration::from_secs(plan.seconds) / LOOKS;
     let (mut memory, mut descriptors, mut calls) = (Vec::new(), Vec::new(), 0);
     for look in 1..=LOOKS {
+        let cpu = gateway.process.cpu();
         let outcome = open(&target, 16, rate, part, Duration::from_secs(1))?;
         if outcome.good() < outcome.answered() {
             return Err(format!("not every call was answered well: {:?}", outcome.by_name).into());
         }
+        // The answers of the second of warming up are not counted; it was at the same rate.
+        let cpu = (gateway.process.cpu() - cpu).as_secs_f64() * 1e6 / (to_f64(outcome.answered()) + rate);
         calls += outcome.answered();
         memory.push((f64::from(look) * part.as_secs_f64(), to_f64(gateway.process.memory_kib())));
         descriptors.push(gateway.process.descriptors());
         report.row(vec![
             format!("{:.0}", f64::from(look) * part.as_secs_f64()),
             calls.to_string(),
+            format!("{cpu:.1}"),
             format!("{:.2}", outcome.at(0.99)),
             memory.last().map_or(0.0, |(_, kib)| *kib).to_string(),
             descriptors.last().copied().unwrap_or_default().to_string(),
