@@ -21,8 +21,11 @@ impl MaskedAccount {
             7..=10 => (2, 2),
             _ => (0, 0),
         };
-        let shown = |(at, c): (usize, char)| if at < head || at >= length - tail { c } else { '*' };
-        Self(padded.chars().enumerate().map(shown).collect())
+        let mut masked = String::with_capacity(padded.len());
+        for (at, c) in padded.chars().enumerate() {
+            masked.push(if at < head || at >= length - tail { c } else { '*' });
+        }
+        Self(masked)
     }
 
     /// The masked text.

@@ -162,6 +162,9 @@ async fn serve(file: PathBuf) -> ExitCode {
 
 /// Starts a gateway, tells where it listens, and serves until SIGTERM or SIGINT.
 async fn start(config: Config, file: Option<PathBuf>, announce: impl FnOnce(std::net::SocketAddr)) -> ExitCode {
+    if let Err(error) = forbid_core_files() {
+        return complain(EXIT_START, &format!("core files cannot be forbidden: {error}"));
+    }
     // Taken before anything else starts, so that a signal during a long recovery ends in order.
     let stop = match stop_on_signal() {
         Ok(stop) => stop,
@@ -192,6 +195,13 @@ async fn start(config: Config, file: Option<PathBuf>, announce: impl FnOnce(std:
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(EXIT_JOURNAL, &error.to_string()),
     }
+}
+
+/// Lets nothing of the process be written to a file when a signal kills it: accounts, amounts and names of calls under way would be in
+/// it, and keys.
+fn forbid_core_files() -> std::io::Result<()> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
 }
 
 /// Takes all the descriptors that the system allows, and refuses to start when they would not do: a gateway that runs out of

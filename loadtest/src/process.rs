@@ -55,11 +55,11 @@ impl Process {
         Duration::from_nanos(nanoseconds.sum())
     }
 
-    /// Resident memory in KiB.
+    /// Resident memory in KiB that is the process' own: pages of files, as of a mapped journal, are the kernel's cache.
     pub(crate) fn memory_kib(&self) -> u64 {
         let of = |id: u32| -> Option<u64> {
             let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-            status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.split_whitespace().next()?.parse().ok()
+            status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?.split_whitespace().next()?.parse().ok()
         };
         self.ids().into_iter().filter_map(of).sum()
     }

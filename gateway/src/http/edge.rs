@@ -59,8 +59,8 @@ impl<A: Fn(Request) -> F + Clone + Send + Sync + 'static, F: Future<Output = Res
     type Answering = F;
 }
 
-/// How often the limit of a connection whose request is being handled, and which has none, is looked at.
-const LOOK_MAX: Duration = Duration::from_secs(60);
+/// How often the timer of a connection rings whose request is being handled, and which has no limit meanwhile.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Accepts, and serves on the cores until `stop`, then lets requests under way end. `connections` tracks what is open.
 pub async fn serve<A: Answer>(
@@ -215,7 +215,7 @@ impl Watch {
     }
 
     /// Ready when the phase has lasted too long. The timer is put forward when a phase must end before it rings, and back only when it
-    /// has rung: a connection that is kept busy has nothing to do with it, nor with the clock.
+    /// has rung, so a look at a connection that is kept busy costs it no timer and no clock.
     fn look(&self, mut timer: Pin<&mut Sleep>, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let end = self.end();
@@ -226,12 +226,11 @@ impl Watch {
                 return Poll::Pending;
             }
             let now = self.clock.now();
-            let latest = now + LOOK_MAX;
-            let end = end.unwrap_or(latest);
+            let end = end.unwrap_or(now + LOOK_EVERY);
             if end <= now {
                 return Poll::Ready(());
             }
-            timer.as_mut().reset(end.min(latest));
+            timer.as_mut().reset(end);
         }
     }
 }

@@ -78,7 +78,7 @@ async fn a_thousand_silent_or_dripping_connections_are_closed_in_their_limits_an
     assert!(!calling.is_finished(), "a healthy call failed");
     calling.abort();
     assert!(healthy.load(Ordering::Relaxed) > 20);
-    // Limits of one second, looked at every half second, on a busy machine.
+    // Limits of one second, on a busy machine.
     assert!(longest < Duration::from_secs(6), "{longest:?}");
 }
 

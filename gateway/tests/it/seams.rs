@@ -38,6 +38,13 @@ pub(crate) const WRITE_NOTHING: u8 = 1;
 pub(crate) const WRITE_TEN: u8 = 2;
 
 impl Switches {
+    fn let_write(&self) -> io::Result<()> {
+        if self.disk_panics.swap(false, Ordering::SeqCst) {
+            panic!("the disk seam panics");
+        }
+        if is_on(&self.disk_fails) { Err(io::Error::other("switched off")) } else { Ok(()) }
+    }
+
     pub(crate) fn set(switch: &AtomicBool) {
         switch.store(true, Ordering::SeqCst);
     }
@@ -112,13 +119,13 @@ impl Disk for SwitchedDisk {
 
 impl SegmentFile for SwitchedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.switches.disk_panics.swap(false, Ordering::SeqCst) {
-            panic!("the disk seam panics");
-        }
-        if is_on(&self.switches.disk_fails) {
-            return Err(io::Error::other("switched off"));
-        }
+        self.switches.let_write()?;
         self.inner.write_at(bytes, offset)
+    }
+
+    fn write_awaited_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.switches.let_write()?;
+        self.inner.write_awaited_at(bytes, offset)
     }
 
     fn leave(&self) {

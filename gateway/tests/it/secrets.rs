@@ -19,6 +19,15 @@ const IDEMPOTENCY_KEY: &str = "planted-idempotency-key-8Yx";
 const UNKNOWN_KEY: &str = "planted-unknown-key-2Vb";
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_a_signal_kills_leaves_no_file_of_its_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let process = Process::start(&write_config(folder.path(), &simulator(Duration::ZERO).await, "")).await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", process.id())).unwrap();
+    let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().collect::<Vec<_>>(), ["0", "0", "bytes"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_key_account_name_or_amount_is_in_any_log_metric_or_error() {
     let folder = tempfile::tempdir().unwrap();
     let simulator = simulator(Duration::from_millis(50)).await;

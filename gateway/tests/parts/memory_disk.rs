@@ -30,6 +30,8 @@ pub(crate) struct MemoryFile {
     sync_fails: Arc<AtomicU64>,
     sync_panics: Arc<AtomicBool>,
     longest_read: Arc<AtomicU64>,
+    /// It was said that nothing would be written or synced here any more.
+    left: AtomicBool,
 }
 
 impl MemoryDisk {
@@ -85,6 +87,7 @@ impl Disk for MemoryDisk {
             sync_fails: Arc::clone(&self.sync_fails),
             sync_panics: Arc::clone(&self.sync_panics),
             longest_read: Arc::clone(&self.longest_read),
+            left: AtomicBool::new(false),
         });
         assert!(self.files.lock().unwrap().insert(number, Arc::clone(&file)).is_none(), "segment {number} twice");
         Ok(file)
@@ -116,11 +119,20 @@ impl Disk for MemoryDisk {
 
 impl SegmentFile for MemoryFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        assert!(!self.left.load(Ordering::Relaxed), "a segment is written that was left");
         let at = usize::try_from(offset).unwrap();
         self.cache.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
         let pages = at / 4_096..(at + bytes.len()).div_ceil(4_096);
         self.forgotten.lock().unwrap().retain(|page| !pages.contains(page));
         Ok(())
+    }
+
+    fn write_awaited_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(bytes, offset)
+    }
+
+    fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
     }
 
     fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
@@ -131,6 +143,7 @@ impl SegmentFile for MemoryFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        assert!(!self.left.load(Ordering::Relaxed), "a segment is synced that was left");
         assert!(!self.sync_panics.load(Ordering::Relaxed), "the test wants this sync to panic");
         let fails = &self.sync_fails;
         if fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {

@@ -152,6 +152,15 @@ impl SegmentFile for LifeFile {
         self.file.write_at(bytes, offset)
     }
 
+    fn write_awaited_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.life.act_io()?;
+        self.file.write_awaited_at(bytes, offset)
+    }
+
+    fn leave(&self) {
+        self.file.leave();
+    }
+
     fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         if self.life.is_over() { Err(io::Error::other("dead")) } else { self.file.read_at(offset, length) }
     }

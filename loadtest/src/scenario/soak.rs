@@ -47,8 +47,7 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
         if outcome.good() < outcome.answered() {
             return Err(format!("not every call was answered well: {:?}", outcome.by_name).into());
         }
-        // The answers of the second of warming up are not counted; it was at the same rate.
-        let cpu = (gateway.process.cpu() - cpu).as_secs_f64() * 1e6 / (to_f64(outcome.answered()) + rate);
+        let cpu = gateway.process.cpu().saturating_sub(cpu).as_secs_f64() * 1e6 / to_f64(outcome.answered().max(1));
         calls += outcome.answered();
         memory.push((f64::from(look) * part.as_secs_f64(), to_f64(gateway.process.memory_kib())));
         descriptors.push(gateway.process.descriptors());

@@ -65,11 +65,9 @@ pub trait SegmentFile: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// Those of the file system.
-    fn write_awaited_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write_at(bytes, offset)
-    }
-    /// Nothing will be written here any more.
-    fn leave(&self) {}
+    fn write_awaited_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Nothing will be written or synced here any more.
+    fn leave(&self);
     /// Reads up to `length` bytes at an offset.
     ///
     /// # Errors
@@ -143,8 +141,8 @@ impl Disk for FolderDisk {
         }
         let segment = MappedFile::new(file);
         if let Err(error) = segment.map(size) {
-            // A dearer way, and no other difference.
-            tracing::info!(kind = ?error.kind(), "the journal's folder cannot be mapped; it is written by system calls");
+            // A dearer way, and all that is lost.
+            tracing::debug!(kind = ?error.kind(), "a journal segment cannot be mapped; it is written by system calls");
         }
         Ok(Arc::new(segment))
     }

@@ -134,6 +134,7 @@ impl Journal {
             synced_upto: synced.offset,
             spare: None,
             syncing: Vec::new(),
+            left: Vec::new(),
             kept_bytes: Kept::bytes(&unsynced),
             unsynced,
             scratch: Vec::new(),

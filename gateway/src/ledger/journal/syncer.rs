@@ -124,16 +124,17 @@ impl Journal {
     /// Keeps one segment ready, as long as the limit allows.
     fn keep_spare(&self) {
         let size = self.settings.segment_size();
-        let (number, left) = {
+        // Not under the lock: taking many pages out of the process takes a while.
+        let left = std::mem::take(&mut self.writer().left);
+        left.iter().for_each(|file| file.leave());
+        let number = {
             let mut writer = self.writer();
             let count = u64::try_from(writer.segments.len()).unwrap_or(u64::MAX);
             if writer.spare.is_some() || (count + 1).saturating_mul(size) > self.settings.limit {
                 return;
             }
-            (writer.take_number(), writer.left())
+            writer.take_number()
         };
-        // There is no spare, so a segment was left since the last look.
-        left.iter().for_each(|file| file.leave());
         match self.disk.create(number, size) {
             Ok(file) => {
                 let mut writer = self.writer();

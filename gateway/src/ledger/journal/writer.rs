@@ -13,6 +13,8 @@ use crate::ledger::id::TransactionId;
 pub(super) struct Writer {
     pub(super) journal: [u8; 16],
     pub(super) segments: VecDeque<Segment>,
+    /// Those of them in which nothing is written any more, and which have not been told so yet.
+    pub(super) left: Vec<Arc<dyn SegmentFile>>,
     /// Where the next byte goes in the last segment.
     pub(super) offset: u64,
     /// Behind the last record in it.
@@ -90,7 +92,7 @@ impl Writer {
         self.unsynced.push(kept);
     }
 
-    /// Writes the newest kept record behind the others; `awaited` when somebody will wait for its sync.
+    /// Writes the newest kept record behind the others; `awaited` when it is a mutation's, whose sync is waited for.
     pub(super) fn write_last(&mut self, awaited: bool) -> io::Result<()> {
         let (Some(kept), Some(segment)) = (self.unsynced.last(), self.segments.back()) else { return Ok(()) };
         let bytes = &mut self.scratch;
@@ -183,13 +185,9 @@ impl Writer {
         self.unsynced = kept;
         self.synced_upto = PAGE;
         next.end = PAGE;
+        self.left.extend(self.segments.back().map(|segment| Arc::clone(&segment.file)));
         self.segments.push_back(next);
         Ok(())
-    }
-
-    /// The segments in which nothing is written any more.
-    pub(super) fn left(&self) -> Vec<Arc<dyn SegmentFile>> {
-        self.segments.iter().rev().skip(1).map(|segment| Arc::clone(&segment.file)).collect()
     }
 
     /// The first segment's number, if everything in it is in the store, and none of its intents is still open.

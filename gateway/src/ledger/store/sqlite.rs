@@ -55,7 +55,8 @@ impl Store {
         // alone: what readers sort may be large, and an index that is made is sorted too.
         let writing = [("temp_store", "MEMORY"), ("cache_size", "-8192"), ("wal_autocheckpoint", "65536")];
         let writing = writing.into_iter().fold(options.clone(), |options, (name, value)| options.pragma(name, value));
-        let writer = pool(1).connect_with(writing).await?;
+        // There are some 140 texts of statements: sets of each size, and rows with and without what they have in common.
+        let writer = pool(1).connect_with(writing.statement_cache_capacity(256)).await?;
         let log = Arc::new(Log::new(pool(1).connect_with(options.clone()).await?));
         let looking = pool(1).connect_with(options.clone().read_only(true)).await?;
         let readers = pool(4).connect_with(options.read_only(true)).await?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::Clock;
-use crate::ledger::row::{Answer, Attempt, Closing, Proof, ServedFrom};
+use crate::ledger::row::{Answer, Attempt, Closing, DUPLICATE_ID, Proof, ServedFrom};
 use crate::parts::postgres::Postgres;
 use crate::routes::Kind;
 
@@ -100,46 +100,55 @@ async fn a_row_comes_back_as_it_was_and_shipping_it_again_changes_nothing() {
 
 #[tokio::test]
 async fn whatever_one_row_says_otherwise_than_the_others_of_its_statement_comes_back() {
-    let changes: [fn(&mut Row); 17] = [
-        |_| {},
-        |row| row.facts.id = TransactionId::parse(&row.facts.id.as_str().replace("20261129", "20261130")).unwrap(),
-        |row| row.facts.tx_code = "XX01".into(),
-        |row| row.facts.route = "other".into(),
-        |row| row.facts.kind = Kind::Mutation,
-        |row| row.facts.institution = "other".into(),
-        |row| row.facts.client = "other".into(),
-        |row| row.facts.layout_version = 4,
-        |row| row.facts.amount = None,
-        |row| (row.closing.status, row.closing.proof) = (Status::Failed, Some(Proof::P1)),
-        |row| (row.closing.status, row.closing.proof) = (Status::Failed, Some(Proof::H)),
-        |row| (row.closing.status, row.facts.kind) = (Status::Unknown, Kind::Mutation),
-        |row| row.closing.status = Status::Unknown,
-        |row| row.closing.response_code = None,
-        |row| row.closing.detail = Some("late".into()),
-        |row| row.closing.attempts.clear(),
-        |row| row.closing.served_from = ServedFrom::Host,
+    // What all of them are, and what one is besides.
+    let unknown = |row: &mut Row| row.closing.status = Status::Unknown;
+    let failed = |row: &mut Row| (row.closing.status, row.closing.proof) = (Status::Failed, Some(Proof::P1));
+    type Change = fn(&mut Row);
+    let cases: [(Change, Change); 19] = [
+        (|_| {}, |_| {}),
+        (|_| {}, |row| row.facts.id = TransactionId::parse(&row.facts.id.as_str().replace("1129", "1130")).unwrap()),
+        (|_| {}, |row| row.facts.tx_code = "XX01".into()),
+        (|_| {}, |row| row.facts.route = "other".into()),
+        (|_| {}, |row| row.facts.kind = Kind::Mutation),
+        (|_| {}, |row| row.facts.institution = "other".into()),
+        (|_| {}, |row| row.facts.client = "other".into()),
+        (|_| {}, |row| row.facts.layout_version = 4),
+        (|_| {}, |row| row.facts.amount = None),
+        (|_| {}, failed),
+        (|_| {}, unknown),
+        (|_| {}, |row| row.closing.response_code = None),
+        (|_| {}, |row| row.closing.detail = Some("late".into())),
+        (|_| {}, |row| row.closing.attempts.clear()),
+        (|_| {}, |row| row.closing.served_from = ServedFrom::Host),
+        (failed, |row| row.closing.proof = Some(Proof::H)),
+        // A doubt that must be resolved beside one that need not.
+        (unknown, |row| row.facts.kind = Kind::Mutation),
+        (unknown, |row| (row.facts.kind, row.closing.detail) = (Kind::Mutation, Some(DUPLICATE_ID.into()))),
+        (unknown, |_| {}),
     ];
     let (_folder, stores) = stores().await;
     for store in stores {
         let mut serial = 0;
         // The second of each three is another one than its neighbours, in one thing; then the last.
-        for (change, place) in changes.iter().flat_map(|change| [(change, 1), (change, 2)]) {
+        for ((all, one), place) in cases.iter().flat_map(|case| [(case, 1), (case, 2)]) {
             let mut rows: Vec<Row> = (0..3).map(|_| row(2 * serial, Status::Success)).collect();
             for (row, next) in rows.iter_mut().zip(serial..) {
                 row.facts.id = id(next);
             }
-            change(&mut rows[place]);
+            rows.iter_mut().for_each(all);
+            one(&mut rows[place]);
             serial += 3;
             let shipment = store.ship(&outcomes(&rows), shipper(1, serial)).await.unwrap();
             assert_eq!(shipment, Shipment { inserted: 3, parked: 0 }, "{rows:?} {store:?}");
             for row in rows {
                 let stored = store.row(row.facts.id).await.unwrap().unwrap();
-                let resolution = row.doubt().0;
-                assert_eq!((stored.row, stored.resolved.state), (row, resolution), "{store:?}");
+                let doubt = (stored.resolved.state, stored.resolved.resolve_as);
+                assert_eq!((&stored.row, doubt), (&row, row.doubt()), "{store:?}");
             }
         }
         if let Store::Sql(SqlStore::Sqlite { readers, .. }) = &store {
-            let wrong = "SELECT COUNT(*) FROM ledger WHERE business_day <> substr(transaction_id, 6, 8)";
+            let wrong = "SELECT COUNT(*) FROM ledger WHERE business_day <> substr(transaction_id, 6, 8) \
+                         OR attempts <> json_array_length(attempt_log)";
             assert_eq!(sqlx::query_scalar::<_, i64>(wrong).fetch_one(readers).await.unwrap(), 0);
         }
     }

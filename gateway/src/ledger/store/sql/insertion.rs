@@ -1,6 +1,8 @@
 //! Rows of the ledger as one statement. What all of them have in common is bound once, where the database can do that: most of
 //! what a row costs its writer, beside the indexes, is values that are bound.
 
+use codec::MaskedAccount;
+
 use super::SqlStore;
 use super::statement::Statement;
 use crate::ledger::row::{Proof, Resolution, ResolveAs, Row};
@@ -19,9 +21,10 @@ struct Part {
     count: usize,
     /// Adds their values. The row before has its own so many values back.
     bind: fn(Statement, &New<'_>, usize) -> Statement,
-    /// Whether two rows say the same in them.
-    same: fn(&New<'_>, &New<'_>) -> bool,
 }
+
+/// Whether two rows say the same in a part.
+type Same = fn(&New<'_>, &New<'_>) -> bool;
 
 /// What each row says for itself.
 const OWN: Part = Part {
@@ -32,9 +35,9 @@ const OWN: Part = Part {
     bind: |statement, (Row { facts, closing }, ..), _| {
         statement
             .value(facts.id.as_str())
-            .value(facts.account.as_ref().map(ToString::to_string))
+            .value(facts.account.as_ref().map(MaskedAccount::as_str))
             .value(&facts.account_hash)
-            .value(facts.counter_account.as_ref().map(ToString::to_string))
+            .value(facts.counter_account.as_ref().map(MaskedAccount::as_str))
             .value(&facts.counter_account_hash)
             .value(facts.amount)
             .value(serde_json::to_string(&closing.attempts).unwrap_or_default())
@@ -44,28 +47,29 @@ const OWN: Part = Part {
             .value(&facts.correlation_id)
             .value(&facts.idempotency_key_hash)
     },
-    same: |_, _| false,
 };
 
 /// What may be the same in all rows of a statement: how they ended, as most end well; and who asked for what.
-const SHAREABLE: [Part; 2] = [
-    Part {
-        columns: "business_day, status, proof, response_code, detail, attempts, served_from, resolution, resolve_as",
-        places: "?, ?, ?, ?, ?, ?, ?, ?, ?",
-        count: 9,
-        bind: |statement, (Row { facts, closing }, resolution, resolve_as), row| {
-            statement
-                .common_value(row, facts.id.business_day())
-                .common_value(row, closing.status.name())
-                .value(closing.proof.map(Proof::name))
-                .value(&closing.response_code)
-                .value(&closing.detail)
-                .value(i64::try_from(closing.attempts.len()).unwrap_or(i64::MAX))
-                .common_value(row, closing.served_from.name())
-                .common_value(row, resolution.name())
-                .value(resolve_as.map(ResolveAs::name))
+const SHAREABLE: [(Part, Same); 2] = [
+    (
+        Part {
+            columns: "business_day, status, proof, response_code, detail, attempts, served_from, resolution, resolve_as",
+            places: "?, ?, ?, ?, ?, ?, ?, ?, ?",
+            count: 9,
+            bind: |statement, (Row { facts, closing }, resolution, resolve_as), row| {
+                statement
+                    .common_value(row, facts.id.business_day())
+                    .common_value(row, closing.status.name())
+                    .value(closing.proof.map(Proof::name))
+                    .value(&closing.response_code)
+                    .value(&closing.detail)
+                    .value(i64::try_from(closing.attempts.len()).unwrap_or(i64::MAX))
+                    .common_value(row, closing.served_from.name())
+                    .common_value(row, resolution.name())
+                    .value(resolve_as.map(ResolveAs::name))
+            },
         },
-        same: |(one, one_resolution, one_resolve_as), (other, other_resolution, other_resolve_as)| {
+        |(one, one_resolution, one_resolve_as), (other, other_resolution, other_resolve_as)| {
             let (one_id, other_id) = (one.facts.id, other.facts.id);
             let (one, other) = (&one.closing, &other.closing);
             one_id.business_day() == other_id.business_day()
@@ -78,21 +82,23 @@ const SHAREABLE: [Part; 2] = [
                 && one_resolution == other_resolution
                 && one_resolve_as == other_resolve_as
         },
-    },
-    Part {
-        columns: "tx_code, route, kind, institution, client, layout_version",
-        places: "?, ?, ?, ?, ?, ?",
-        count: 6,
-        bind: |statement, (Row { facts, .. }, ..), row| {
-            statement
-                .common_value(row, &facts.tx_code)
-                .common_value(row, &facts.route)
-                .common_value(row, facts.kind.name())
-                .common_value(row, &facts.institution)
-                .common_value(row, &facts.client)
-                .value(facts.layout_version)
+    ),
+    (
+        Part {
+            columns: "tx_code, route, kind, institution, client, layout_version",
+            places: "?, ?, ?, ?, ?, ?",
+            count: 6,
+            bind: |statement, (Row { facts, .. }, ..), row| {
+                statement
+                    .common_value(row, &facts.tx_code)
+                    .common_value(row, &facts.route)
+                    .common_value(row, facts.kind.name())
+                    .common_value(row, &facts.institution)
+                    .common_value(row, &facts.client)
+                    .value(facts.layout_version)
+            },
         },
-        same: |(one, ..), (other, ..)| {
+        |(one, ..), (other, ..)| {
             let (one, other) = (&one.facts, &other.facts);
             one.tx_code == other.tx_code
                 && one.route == other.route
@@ -101,16 +107,18 @@ const SHAREABLE: [Part; 2] = [
                 && one.client == other.client
                 && one.layout_version == other.layout_version
         },
-    },
+    ),
 ];
 
 impl SqlStore {
     /// The statement that inserts rows, and passes over those whose id is there.
     pub(super) fn row_insertion(&self, rows: &[New<'_>]) -> Statement {
         let can_share = self.dialect().shares_values && rows.len() > 1;
-        let is_shared = |part: &&Part| can_share && rows.array_windows().all(|[one, next]| (part.same)(one, next));
-        let (shared, each): (Vec<&Part>, Vec<&Part>) = SHAREABLE.iter().partition(is_shared);
-        let each: Vec<&Part> = std::iter::once(&OWN).chain(each).collect();
+        let (mut each, mut shared) = (vec![&OWN], Vec::new());
+        for (part, same) in &SHAREABLE {
+            let is_shared = can_share && rows.array_windows().all(|[one, next]| same(one, next));
+            if is_shared { &mut shared } else { &mut each }.push(part);
+        }
         let columns = each.iter().chain(&shared).map(|part| part.columns);
         let mut statement = Statement::new(self.dialect().insert).push(" INTO ledger (");
         statement = join(statement, columns).push(") ");

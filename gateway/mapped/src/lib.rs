@@ -4,22 +4,23 @@
 //! machine once [`MappedFile::sync`] has returned.
 //!
 //! Reading is `pread(2)`, which sees the same pages. So this memory is written here and never looked at: whatever another process
-//! does to the file breaks no promise that was given to the compiler. The rest of the price is the kernel's: where a page can't be
-//! had (the file was cut short, the disk is broken, a file system that copies on writing is full) there is no error but SIGBUS, and
-//! the process ends as by kill -9. So the file's space must be taken beforehand, and the file be nobody else's.
+//! does to the file breaks no promise that was given to the compiler. The rest of the price is the kernel's: where it can't have a
+//! page at the moment of the copy (the file was cut short, the disk can't read, a file system that copies on writing is full) there
+//! is no error but SIGBUS, and the process ends. So the file's space must be taken beforehand, and the file be nobody else's. What
+//! goes wrong on the way from a page to the disk is an error of [`MappedFile::sync`], as after `write(2)`.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// A file whose first bytes may stand in memory.
 #[derive(Debug)]
 pub struct MappedFile {
     file: File,
-    /// The lock keeps two writers from the same byte.
+    /// The lock keeps two copies from the same byte. One that writes by a call meanwhile is the kernel's to order.
     memory: Mutex<Option<MmapRaw>>,
 }
 
@@ -44,7 +45,10 @@ impl MappedFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let length = usize::try_from(size).map_err(|_| io::ErrorKind::InvalidInput)?;
-        *self.memory() = Some(MmapOptions::new().len(length).map_raw(&self.file)?);
+        let memory = MmapOptions::new().len(length).map_raw(&self.file)?;
+        // A page at a time, and none of the neighbours that were synced already: a larger piece would be written again as a whole.
+        memory.advise(Advice::Random)?;
+        *self.memory() = Some(memory);
         Ok(())
     }
 
@@ -70,7 +74,8 @@ impl MappedFile {
     }
 
     /// Writes all bytes at an offset by a system call. It costs more than a copy; but a page that was written through memory must be
-    /// taken out of this process for its next sync, which interrupts every processor. So this is for what is synced at once.
+    /// taken out of this process for its next sync, which interrupts every processor that the process runs on. So this is for what is
+    /// synced at once.
     ///
     /// # Errors
     /// Those of the file system.
