@@ -46,6 +46,18 @@ impl Process {
         Ok(rustix::process::kill_process(id, signal)?)
     }
 
+    /// CPU time so far, of threads that have ended too, in hundredths of a second (`proc_pid_stat(5)`): for long times, in which a
+    /// store's connection and its thread are replaced.
+    pub(crate) fn cpu_ever(&self) -> Duration {
+        let of = |id: u32| -> Option<u64> {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+            // The name before may have spaces; behind it `utime` and `stime` are the twelfth and the next.
+            let mut times = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+            Some(times.next()?.parse::<u64>().ok()? + times.next()?.parse::<u64>().ok()?)
+        };
+        Duration::from_millis(10 * self.ids().into_iter().filter_map(of).sum::<u64>())
+    }
+
     /// CPU time so far, of all threads.
     pub(crate) fn cpu(&self) -> Duration {
         let nanoseconds = self.ids().into_iter().flat_map(threads).filter_map(|thread| {

@@ -42,12 +42,13 @@ pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
     let part = Duration::from_secs(plan.seconds) / LOOKS;
     let (mut memory, mut descriptors, mut calls) = (Vec::new(), Vec::new(), 0);
     for look in 1..=LOOKS {
-        let cpu = gateway.process.cpu();
+        let cpu = gateway.process.cpu_ever();
         let outcome = open(&target, 16, rate, part, Duration::from_secs(1))?;
         if outcome.good() < outcome.answered() {
             return Err(format!("not every call was answered well: {:?}", outcome.by_name).into());
         }
-        let cpu = gateway.process.cpu().saturating_sub(cpu).as_secs_f64() * 1e6 / to_f64(outcome.answered().max(1));
+        let cpu =
+            gateway.process.cpu_ever().saturating_sub(cpu).as_secs_f64() * 1e6 / to_f64(outcome.answered().max(1));
         calls += outcome.answered();
         memory.push((f64::from(look) * part.as_secs_f64(), to_f64(gateway.process.memory_kib())));
         descriptors.push(gateway.process.descriptors());
