@@ -124,17 +124,15 @@ impl Journal {
     /// Keeps one segment ready, as long as the limit allows.
     fn keep_spare(&self) {
         let size = self.settings.segment_size();
-        // Not under the lock: taking many pages out of the process takes a while.
-        let left = std::mem::take(&mut self.writer().left);
-        left.iter().for_each(|file| file.leave());
-        let number = {
+        let (left, number) = {
             let mut writer = self.writer();
             let count = u64::try_from(writer.segments.len()).unwrap_or(u64::MAX);
-            if writer.spare.is_some() || (count + 1).saturating_mul(size) > self.settings.limit {
-                return;
-            }
-            writer.take_number()
+            let wanted = writer.spare.is_none() && (count + 1).saturating_mul(size) <= self.settings.limit;
+            (std::mem::take(&mut writer.left), wanted.then(|| writer.take_number()))
         };
+        // Not under the lock: taking many pages out of the process takes a while.
+        left.iter().for_each(|file| file.leave());
+        let Some(number) = number else { return };
         match self.disk.create(number, size) {
             Ok(file) => {
                 let mut writer = self.writer();
