@@ -4,10 +4,15 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+
+/// How often a core wakes by itself, below any usual deadline. A timer that is due before all others makes a runtime wake itself, a
+/// write and a turn for nothing; without a tick the deadline of each call on an idle core is such a one.
+const TICK: Duration = Duration::from_millis(500);
 
 /// The runtimes. When dropped they stop, and what still runs on them with them.
 #[derive(Debug)]
@@ -75,7 +80,7 @@ impl Core {
         let handle = runtime.handle().clone();
         let run = move || {
             let _lost = lost.drop_guard();
-            runtime.block_on(stop.cancelled());
+            runtime.block_on(async { while tokio::time::timeout(TICK, stop.cancelled()).await.is_err() {} });
         };
         std::thread::Builder::new().name(format!("core-{number}")).spawn(run)?;
         Ok(Self { runtime: handle, held: Arc::default() })
@@ -102,5 +107,33 @@ mod tests {
         let (lost, stop) = (cores.lost().clone(), cores._stop);
         stop.disarm().cancel();
         lost.cancelled().await;
+    }
+
+    /// Writes that this thread has asked the kernel for (`proc_pid_io(5)`): a runtime wakes itself by one.
+    fn writes() -> u64 {
+        let told = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        told.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap().parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_deadline_of_a_call_does_not_wake_the_core_that_sets_it() {
+        let (cores, tasks) = (Cores::start().unwrap(), TaskTracker::new());
+        // Until the cores wait for something.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (tell, told) = tokio::sync::oneshot::channel();
+        cores.spawn(&tasks, async move {
+            let before = writes();
+            for _ in 0..100 {
+                let answer = std::future::pending::<()>();
+                let mut call = std::pin::pin!(tokio::time::timeout(Duration::from_secs(3), answer));
+                std::future::poll_fn(|context| {
+                    assert!(call.as_mut().poll(context).is_pending());
+                    std::task::Poll::Ready(())
+                })
+                .await;
+            }
+            tell.send(writes() - before).unwrap();
+        });
+        assert_eq!(told.await.unwrap(), 0, "of a hundred deadlines");
     }
 }
