@@ -3,6 +3,7 @@
 //! time a call, because absolute times on a small shared machine mean little. docs/PERFORMANCE.md has the tables.
 #![expect(clippy::disallowed_methods, reason = "a load generator measures time")]
 
+mod building;
 mod client;
 mod compare;
 mod direct;
@@ -33,6 +34,9 @@ struct Arguments {
     /// Where tables, figures and plots go.
     #[arg(long, global = true, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/results"))]
     results: PathBuf,
+    /// The gateway that is measured, in place of the one that was built beside this program.
+    #[arg(long, global = true)]
+    gateway: Option<PathBuf>,
     #[command(subcommand)]
     scenario: Scenario,
 }
@@ -63,6 +67,8 @@ enum Scenario {
     Soak(scenario::soak::Plan),
     /// Encoding and decoding, beside the same by hand.
     Codec(scenario::codec::Plan),
+    /// Builds the gateway with a profile of its own load, as it is shipped; says where it is.
+    Pgo(scenario::pgo::Plan),
     /// Somebody to be measured beside. Started by the scenarios.
     #[command(subcommand, hide = true)]
     Peer(Peer),
@@ -87,8 +93,9 @@ enum Peer {
 }
 
 fn main() -> ExitCode {
-    let Arguments { results, scenario } = Arguments::parse();
+    let Arguments { results, gateway, scenario } = Arguments::parse();
     report::into_folder(results);
+    place::measure(gateway);
     let done = match scenario {
         Scenario::Gate(floors) => scenario::gate::run(&floors),
         Scenario::Compare(plan) => scenario::compare::run(&plan),
@@ -102,6 +109,7 @@ fn main() -> ExitCode {
         Scenario::Transfers(plan) => scenario::transfers::run(&plan),
         Scenario::Soak(plan) => scenario::soak::run(&plan),
         Scenario::Codec(plan) => scenario::codec::run(&plan),
+        Scenario::Pgo(plan) => scenario::pgo::run(&plan),
         Scenario::Peer(peer) => serve(&peer).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::Failed;
@@ -35,6 +36,19 @@ fn program(name: &str) -> Result<PathBuf, Failed> {
     } else {
         Err(format!("{name} is not built: cargo build --release --workspace --bins").into())
     }
+}
+
+static MEASURED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says once which gateway all scenarios start, when it is not the one that was built beside this program.
+pub(crate) fn measure(gateway: Option<PathBuf>) {
+    if let Some(program) = gateway {
+        MEASURED.get_or_init(|| program);
+    }
+}
+
+fn measured() -> Result<PathBuf, Failed> {
+    MEASURED.get().map_or_else(|| program("gwanmun"), |program| Ok(program.clone()))
 }
 
 fn free_address() -> Result<SocketAddr, Failed> {
@@ -96,7 +110,7 @@ impl Place {
 
     /// A gateway of the profile, with settings as environment variables without their prefix.
     pub(crate) fn gateway(&self, name: &'static str, settings: &[(&str, &str)]) -> Result<Served, Failed> {
-        self.gateway_of(&program("gwanmun")?, name, settings)
+        self.gateway_of(&measured()?, name, settings)
     }
 
     /// The same, of another build.
@@ -116,7 +130,7 @@ impl Place {
         name: &'static str,
         settings: &[(&str, &str)],
     ) -> Result<Served, Failed> {
-        self.gateway_by((&program("gwanmun")?, profile), name, settings)
+        self.gateway_by((&measured()?, profile), name, settings)
     }
 
     fn gateway_by(

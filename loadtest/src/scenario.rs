@@ -10,5 +10,6 @@ pub(crate) mod growth;
 pub(crate) mod open;
 pub(crate) mod overhead;
 pub(crate) mod overload;
+pub(crate) mod pgo;
 pub(crate) mod soak;
 pub(crate) mod transfers;

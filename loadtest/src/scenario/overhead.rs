@@ -1,10 +1,10 @@
 //! What each part of the gateway costs, by leaving it out: of a build that is made for this alone, because the gateway that people run
 //! can leave nothing out.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use crate::Failed;
+use crate::building;
 use crate::compare::{self, Compared, Contender, Pace, Series};
 use crate::figures::Spread;
 use crate::place::Place;
@@ -34,18 +34,8 @@ const BUDGET: [(&str, &str); 4] = [
     ("INSTITUTION__CORE_BANKING__BUDGET_RTT_MAX", "150ms"),
 ];
 
-/// Builds the gateway whose parts can be left out, beside the one that people run.
-fn build() -> Result<PathBuf, Failed> {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let target = root.join("target/overhead");
-    let mut command = Command::new("cargo");
-    command.current_dir(root).args(["build", "--release", "--locked", "-p", "gwanmun", "--features", "overhead"]);
-    let built = command.arg("--target-dir").arg(&target).status()?;
-    if built.success() { Ok(target.join("release/gwanmun")) } else { Err("the gateway does not build".into()) }
-}
-
 pub(crate) fn run(pace: &Pace) -> Result<ExitCode, Failed> {
-    let program = build()?;
+    let program = building::gateway("overhead", &["--features", "overhead"], "")?;
     let place = Place::new(&[])?;
     let mut contenders = Vec::from(Contender::lesser(&place)?);
     for name in ["all", "auth", "limit", "metrics", "store", "store,sync", "journal", EVERY_PART] {
