@@ -72,6 +72,17 @@ mod tests {
     use crate::ledger::{Filter, TransactionId};
 
     #[tokio::test]
+    async fn sqlite_is_built_without_what_its_makers_leave_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = SqliteConnectOptions::new().filename(folder.path().join("any.sqlite")).create_if_missing(true);
+        let any = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        let built: Vec<String> = sqlx::query_scalar("PRAGMA compile_options").fetch_all(&any).await.unwrap();
+        let is_in = |option: &str| built.iter().any(|one| one == option);
+        assert!(is_in("DEFAULT_MEMSTATUS=0"), "is .cargo/config.toml heeded? {built:?}");
+        assert!(!is_in("ENABLE_MEMORY_MANAGEMENT") && !is_in("ENABLE_API_ARMOR"), "{built:?}");
+    }
+
+    #[tokio::test]
     async fn a_ledger_of_before_keeps_its_rows_its_order_and_its_keys() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ledger.sqlite");
