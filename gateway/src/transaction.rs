@@ -7,11 +7,11 @@
 mod carried;
 mod submission;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use codec::{Fill, MaskedAccount, Value};
+use foldhash::HashMap;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;

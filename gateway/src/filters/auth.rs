@@ -1,12 +1,12 @@
 //! Who calls: API keys and roles. Keys are known by their SHA-256 only, found by that hash, then compared once in
 //! constant time; a key is never stored, logged or repeated.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use foldhash::{HashMap, HashMapExt as _};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 

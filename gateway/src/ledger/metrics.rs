@@ -1,10 +1,10 @@
 //! What the ledger counts. The counters go up where rows are written, so they are the ledger's own count.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::metrics::{Counter, Histogram};
+use foldhash::HashMap;
 
 use super::row::{Row, Status};
 use super::store::Shipment;

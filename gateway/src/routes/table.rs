@@ -1,8 +1,9 @@
 //! Which path leads to which route.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use super::Route;
 

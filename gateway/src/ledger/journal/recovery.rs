@@ -117,7 +117,7 @@ impl Journal {
         }
         let synced =
             segments.back().map_or(Position::default(), |last| Position { segment: last.number, offset: last.end });
-        let mut live = HashMap::new();
+        let mut live = foldhash::HashMap::default();
         for (id, (at, length)) in &scan.closed {
             live.insert(*id, Live::Closed { at: *at, length: *length });
         }

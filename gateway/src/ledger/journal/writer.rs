@@ -1,9 +1,11 @@
 //! What stands behind the journal's lock: the segments, what is written and what is not known to be durable. Synchronous;
 //! waits for nothing but the kernel's page cache.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use super::format::{self, Header, PAGE, RECORD_HEADER, page_from, record_from};
 use super::{Disk, Position, RecordKind, SegmentFile};
