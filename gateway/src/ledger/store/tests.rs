@@ -104,7 +104,7 @@ async fn whatever_one_row_says_otherwise_than_the_others_of_its_statement_comes_
     let unknown = |row: &mut Row| row.closing.status = Status::Unknown;
     let failed = |row: &mut Row| (row.closing.status, row.closing.proof) = (Status::Failed, Some(Proof::P1));
     type Change = fn(&mut Row);
-    let cases: [(Change, Change); 19] = [
+    let cases: [(Change, Change); 22] = [
         (|_| {}, |_| {}),
         (|_| {}, |row| row.facts.id = TransactionId::parse(&row.facts.id.as_str().replace("1129", "1130")).unwrap()),
         (|_| {}, |row| row.facts.tx_code = "XX01".into()),
@@ -114,6 +114,9 @@ async fn whatever_one_row_says_otherwise_than_the_others_of_its_statement_comes_
         (|_| {}, |row| row.facts.client = "other".into()),
         (|_| {}, |row| row.facts.layout_version = 4),
         (|_| {}, |row| row.facts.amount = None),
+        (|_| {}, |row| row.facts.counter_account = Some(codec::MaskedAccount::of("20000000000002"))),
+        (|_| {}, |row| row.facts.counter_account_hash = Some(vec![8; 16])),
+        (|_| {}, |row| row.facts.idempotency_key_hash = None),
         (|_| {}, failed),
         (|_| {}, unknown),
         (|_| {}, |row| row.closing.response_code = None),

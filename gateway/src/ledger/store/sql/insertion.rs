@@ -28,29 +28,46 @@ type Same = fn(&New<'_>, &New<'_>) -> bool;
 
 /// What each row says for itself.
 const OWN: Part = Part {
-    columns: "transaction_id, account_masked, account_hash, counter_account_masked, counter_account_hash, amount, attempt_log, \
-              requested_at, responded_at, elapsed_us, correlation_id, idempotency_key_hash",
-    places: "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?",
-    count: 12,
+    columns: "transaction_id, account_masked, account_hash, attempt_log, requested_at, responded_at, elapsed_us, correlation_id",
+    places: "?, ?, ?, ?, ?, ?, ?, ?",
+    count: 8,
     bind: |statement, (Row { facts, closing }, ..), _| {
         statement
             .value(facts.id.as_str())
             .value(facts.account.as_ref().map(MaskedAccount::as_str))
             .value(&facts.account_hash)
-            .value(facts.counter_account.as_ref().map(MaskedAccount::as_str))
-            .value(&facts.counter_account_hash)
-            .value(facts.amount)
             .value(serde_json::to_string(&closing.attempts).unwrap_or_default())
             .value(facts.requested_at)
             .value(closing.responded_at)
             .value(closing.elapsed_us)
             .value(&facts.correlation_id)
-            .value(&facts.idempotency_key_hash)
     },
 };
 
-/// What may be the same in all rows of a statement: how they ended, as most end well; and who asked for what.
-const SHAREABLE: [(Part, Same); 2] = [
+/// What may be the same in all rows of a statement: what an inquiry does not have; how they ended, as most end well; and who asked
+/// for what.
+const SHAREABLE: [(Part, Same); 3] = [
+    (
+        Part {
+            columns: "counter_account_masked, counter_account_hash, amount, idempotency_key_hash",
+            places: "?, ?, ?, ?",
+            count: 4,
+            bind: |statement, (Row { facts, .. }, ..), _| {
+                statement
+                    .value(facts.counter_account.as_ref().map(MaskedAccount::as_str))
+                    .value(&facts.counter_account_hash)
+                    .value(facts.amount)
+                    .value(&facts.idempotency_key_hash)
+            },
+        },
+        |(one, ..), (other, ..)| {
+            let (one, other) = (&one.facts, &other.facts);
+            one.counter_account == other.counter_account
+                && one.counter_account_hash == other.counter_account_hash
+                && one.amount == other.amount
+                && one.idempotency_key_hash == other.idempotency_key_hash
+        },
+    ),
     (
         Part {
             columns: "business_day, status, proof, response_code, detail, attempts, served_from, resolution, resolve_as",
