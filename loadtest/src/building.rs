@@ -8,25 +8,34 @@ use crate::Failed;
 /// The workspace.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
+/// What stands between flags in `CARGO_ENCODED_RUSTFLAGS`.
+const SEPARATOR: &str = "\x1f";
+
 /// A folder under `target/`.
 pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(ROOT).join("target").join(name)
 }
 
-/// Builds the gateway with more arguments for cargo, and more flags for the compiler beside those of the environment.
-pub(crate) fn gateway(name: &str, arguments: &[&str], flags: &str) -> Result<PathBuf, Failed> {
+/// Builds the gateway with more arguments for cargo, and with a flag for the compiler beside those of the environment. With such a
+/// flag cargo takes none from its own configuration.
+pub(crate) fn gateway(name: &str, arguments: &[&str], flag: Option<&str>) -> Result<PathBuf, Failed> {
     // Named, so that the flags are not for build scripts too.
     let (host, target) = (host()?, folder(name));
     let mut command = Command::new("cargo");
     command.current_dir(ROOT).args(["build", "--release", "--locked", "-p", "gwanmun", "--bin", "gwanmun", "--target"]);
     command.arg(&host).arg("--target-dir").arg(&target).args(arguments);
-    if !flags.is_empty() {
-        let given = std::env::var("RUSTFLAGS").unwrap_or_default();
-        command.env("RUSTFLAGS", format!("{given} {flags}"));
+    if let Some(flag) = flag {
+        // The one that counts when both are set, and the one in which a flag may have a space.
+        let given = std::env::var("CARGO_ENCODED_RUSTFLAGS").or_else(|_| {
+            let flags = std::env::var("RUSTFLAGS")?;
+            Ok::<_, std::env::VarError>(flags.split_whitespace().collect::<Vec<_>>().join(SEPARATOR))
+        });
+        let flags = given.into_iter().filter(|flags| !flags.is_empty()).chain([flag.to_owned()]);
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join(SEPARATOR));
     }
     let built = command.status()?;
     if built.success() {
-        Ok(target.join(host).join("release/gwanmun"))
+        Ok(target.join(host).join("release/gwanmun").canonicalize()?)
     } else {
         Err("the gateway does not build".into())
     }

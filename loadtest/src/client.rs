@@ -96,15 +96,20 @@ pub(crate) fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// One of many accounts.
+pub(crate) fn account(number: u64) -> u64 {
+    10_000_000_000_000 + number % 1_000_000
+}
+
 /// A balance inquiry of one of many accounts.
-pub(crate) fn balance(account: u64) -> Vec<u8> {
-    post("/api/gateway/balance", "", &format!("{{\"accountNo\":\"{:014}\"}}", 10_000_000_000_000 + account % 1_000_000))
+pub(crate) fn balance(number: u64) -> Vec<u8> {
+    post("/api/gateway/balance", "", &format!("{{\"accountNo\":\"{:014}\"}}", account(number)))
 }
 
 /// A transfer with a key of its own.
 pub(crate) fn transfer(number: u64) -> Vec<u8> {
     let key = format!("idempotency-key: load-{}-{number}\r\n", std::process::id());
-    let from = 10_000_000_000_000 + number % 1_000_000;
+    let from = account(number);
     let body = format!(
         "{{\"fromAccount\":\"{from}\",\"toAccount\":\"20000000000002\",\"amount\":1,\"payeeName\":\"홍길동\"}}"
     );

@@ -123,7 +123,8 @@ impl Wire {
 /// No two requests of a run are the same.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-fn next_number() -> u64 {
+/// The number of the next request.
+pub(crate) fn next_number() -> u64 {
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 

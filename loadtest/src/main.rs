@@ -19,7 +19,7 @@ mod rows;
 mod scenario;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -95,8 +95,26 @@ enum Peer {
 fn main() -> ExitCode {
     let Arguments { results, gateway, scenario } = Arguments::parse();
     report::into_folder(results);
-    place::measure(gateway);
-    let done = match scenario {
+    let done = choose(gateway.as_deref(), &scenario).and_then(|()| run(scenario));
+    done.unwrap_or_else(|error| {
+        eprintln!("loadtest: {error}");
+        ExitCode::from(2)
+    })
+}
+
+/// The gateway that is measured, for scenarios that measure one which is already built.
+fn choose(gateway: Option<&Path>, scenario: &Scenario) -> Result<(), Failed> {
+    let Some(program) = gateway else { return Ok(()) };
+    match scenario {
+        Scenario::Open(_) | Scenario::Overhead(_) | Scenario::Codec(_) | Scenario::Pgo(_) | Scenario::Peer(_) => {
+            Err("--gateway: this scenario measures none that is already built".into())
+        }
+        _ => place::measure(program),
+    }
+}
+
+fn run(scenario: Scenario) -> Result<ExitCode, Failed> {
+    match scenario {
         Scenario::Gate(floors) => scenario::gate::run(&floors),
         Scenario::Compare(plan) => scenario::compare::run(&plan),
         Scenario::Open(plan) => scenario::open::run(&plan),
@@ -111,11 +129,7 @@ fn main() -> ExitCode {
         Scenario::Codec(plan) => scenario::codec::run(&plan),
         Scenario::Pgo(plan) => scenario::pgo::run(&plan),
         Scenario::Peer(peer) => serve(&peer).map(|()| ExitCode::SUCCESS),
-    };
-    done.unwrap_or_else(|error| {
-        eprintln!("loadtest: {error}");
-        ExitCode::from(2)
-    })
+    }
 }
 
 fn serve(peer: &Peer) -> Result<(), Failed> {

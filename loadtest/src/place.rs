@@ -40,11 +40,11 @@ fn program(name: &str) -> Result<PathBuf, Failed> {
 
 static MEASURED: OnceLock<PathBuf> = OnceLock::new();
 
-/// Says once which gateway all scenarios start, when it is not the one that was built beside this program.
-pub(crate) fn measure(gateway: Option<PathBuf>) {
-    if let Some(program) = gateway {
-        MEASURED.get_or_init(|| program);
-    }
+/// Says once which gateway is measured, when it is not the one that was built beside this program.
+pub(crate) fn measure(program: &Path) -> Result<(), Failed> {
+    let whole = program.canonicalize().map_err(|error| format!("--gateway {}: {error}", program.display()))?;
+    MEASURED.get_or_init(|| whole);
+    Ok(())
 }
 
 fn measured() -> Result<PathBuf, Failed> {

@@ -46,6 +46,20 @@ impl Process {
         Ok(rustix::process::kill_process(id, signal)?)
     }
 
+    /// Asks it to end, and waits until it has, in order.
+    pub(crate) fn finish(mut self, patience: Duration) -> Result<(), Failed> {
+        self.signal(rustix::process::Signal::TERM)?;
+        let end = Instant::now() + patience;
+        while Instant::now() < end {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(format!("{} ended badly: {status}", self.name).into()),
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        Err(format!("{} did not end in {patience:?}", self.name).into())
+    }
+
     /// CPU time so far, of threads that have ended too, in hundredths of a second (`proc_pid_stat(5)`): for long times, in which a
     /// store's connection and its thread are replaced.
     pub(crate) fn cpu_ever(&self) -> Duration {

@@ -118,21 +118,26 @@ mod tests {
     #[tokio::test]
     async fn the_deadline_of_a_call_does_not_wake_the_core_that_sets_it() {
         let (cores, tasks) = (Cores::start().unwrap(), TaskTracker::new());
-        // Until the cores wait for something.
-        tokio::time::sleep(Duration::from_millis(100)).await;
         let (tell, told) = tokio::sync::oneshot::channel();
         cores.spawn(&tasks, async move {
-            let before = writes();
-            for _ in 0..100 {
-                let answer = std::future::pending::<()>();
-                let mut call = std::pin::pin!(tokio::time::timeout(Duration::from_secs(3), answer));
-                std::future::poll_fn(|context| {
-                    assert!(call.as_mut().poll(context).is_pending());
-                    std::task::Poll::Ready(())
-                })
-                .await;
+            let mut fewest = u64::MAX;
+            // The least of three: once a tick may be due in the same turn.
+            for _ in 0..3 {
+                // So that it has waited, with its tick among the timers that it waits for.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let before = writes();
+                for _ in 0..100 {
+                    let answer = std::future::pending::<()>();
+                    let mut call = std::pin::pin!(tokio::time::timeout(Duration::from_secs(3), answer));
+                    std::future::poll_fn(|context| {
+                        assert!(call.as_mut().poll(context).is_pending());
+                        std::task::Poll::Ready(())
+                    })
+                    .await;
+                }
+                fewest = fewest.min(writes() - before);
             }
-            tell.send(writes() - before).unwrap();
+            tell.send(fewest).unwrap();
         });
         assert_eq!(told.await.unwrap(), 0, "of a hundred deadlines");
     }

@@ -35,7 +35,7 @@ const BUDGET: [(&str, &str); 4] = [
 ];
 
 pub(crate) fn run(pace: &Pace) -> Result<ExitCode, Failed> {
-    let program = building::gateway("overhead", &["--features", "overhead"], "")?;
+    let program = building::gateway("overhead", &["--features", "overhead"], None)?;
     let place = Place::new(&[])?;
     let mut contenders = Vec::from(Contender::lesser(&place)?);
     for name in ["all", "auth", "limit", "metrics", "store", "store,sync", "journal", EVERY_PART] {

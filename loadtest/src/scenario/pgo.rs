@@ -2,7 +2,6 @@
 //! borne (profile-guided optimization). The load has what a gateway does all day: inquiries and transfers, at saturation and not,
 //! a dead host's refusals, and those who read the ledger. docs/decisions/profile-guided-release.md says why.
 
-use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,9 +10,9 @@ use std::time::Duration;
 
 use crate::Failed;
 use crate::building;
-use crate::client::{balance, get, rate, search, transfer};
+use crate::client::{Client, account, balance, get, rate, search, transfer};
 use crate::compare::SETTLE;
-use crate::load::{Requests, Target, closed, open};
+use crate::load::{Requests, Target, closed, next_number, open};
 use crate::place::Place;
 
 /// How.
@@ -31,86 +30,114 @@ pub(crate) struct Plan {
     llvm_profdata: Option<PathBuf>,
 }
 
-/// The file into which the profiles are merged.
-const MERGED: &str = "gateway.profdata";
-
 pub(crate) fn run(plan: &Plan) -> Result<ExitCode, Failed> {
-    // Looked for first: what comes before it is needed takes minutes.
+    // Looked for first: what comes before they are needed takes minutes.
     let merge = merger(plan.llvm_profdata.as_deref())?;
-    let instrumented = building::gateway("pgo-training", &[], "-Cprofile-generate")?;
+    drop(Place::new(&[])?);
+    let instrumented = building::gateway("pgo-training", &[], Some("-Cprofile-generate"))?;
     let profiles = tempfile::tempdir()?;
     let time = Duration::from_secs(plan.seconds);
-    train(&instrumented, profiles.path(), &[], time)?;
+    let training = Training { program: &instrumented, profiles: profiles.path(), time };
+    training.day(&[])?;
     if let Some(url) = &plan.postgres {
-        train(&instrumented, profiles.path(), &[("LEDGER__STORE", "postgres"), ("LEDGER__POSTGRES_URL", url)], time)?;
+        training.day(&[("LEDGER__STORE", "postgres"), ("LEDGER__POSTGRES_URL", url)])?;
     }
-    let merged = building::folder("pgo").join(MERGED);
-    std::fs::create_dir_all(building::folder("pgo"))?;
+    training.bad_day()?;
+    let folder = building::folder("pgo");
+    std::fs::create_dir_all(&folder)?;
+    let merged = folder.join("gateway.profdata");
     let mut command = Command::new(merge);
     command.args(["merge", "-o"]).arg(&merged).arg(profiles.path());
     if !command.status()?.success() {
         return Err("the profiles can't be merged: is llvm-profdata of the compiler's LLVM (`rustc -vV`)?".into());
     }
-    let built = building::gateway("pgo", &[], &format!("-Cprofile-use={}", merged.display()))?;
+    let built = building::gateway("pgo", &[], Some(&format!("-Cprofile-use={}", merged.display())))?;
     println!("{}", built.display());
     Ok(ExitCode::SUCCESS)
 }
 
 /// Who merges profiles.
-fn merger(given: Option<&Path>) -> Result<OsString, Failed> {
-    let of_the_compiler = || -> Result<PathBuf, Failed> {
-        let (root, host) = (building::rustc(&["--print", "sysroot"])?, building::host()?);
-        Ok(Path::new(root.trim()).join("lib/rustlib").join(host).join("bin/llvm-profdata"))
-    };
-    let program = match given {
-        Some(program) => program.into(),
-        None => of_the_compiler()?.into_os_string(),
-    };
-    let program = if given.is_some() || Path::new(&program).exists() { program } else { "llvm-profdata".into() };
+fn merger(given: Option<&Path>) -> Result<PathBuf, Failed> {
+    let (root, host) = (building::rustc(&["--print", "sysroot"])?, building::host()?);
+    let component = Path::new(root.trim()).join("lib/rustlib").join(host).join("bin/llvm-profdata");
+    let on_path = || if component.exists() { component.clone() } else { "llvm-profdata".into() };
+    let program = given.map_or_else(on_path, Path::to_owned);
     let runs = Command::new(&program).arg("--version").output().is_ok_and(|told| told.status.success());
-    if runs { Ok(program) } else { Err("llvm-profdata is missing: rustup component add llvm-tools".into()) }
+    let missing = || match given {
+        Some(program) => format!("--llvm-profdata: {} does not run", program.display()),
+        None => "llvm-profdata is missing: rustup component add llvm-tools".to_owned(),
+    };
+    if runs { Ok(program) } else { Err(missing().into()) }
 }
 
-/// Puts a load on an instrumented gateway, which leaves its profile when it ends.
-fn train(program: &Path, profiles: &Path, settings: &[(&str, &str)], time: Duration) -> Result<(), Failed> {
-    let place = Place::new(&[])?;
-    let pattern = profiles.join("%p.profraw").display().to_string();
-    let mut settings = settings.to_vec();
-    settings.push((":LLVM_PROFILE_FILE", &pattern));
-    let before = files_in(profiles)?;
-    let gateway = place.gateway_of(program, "training", &settings)?;
-    all_day(gateway.address, time)?;
-    drop(gateway);
-    // The host's callers are refused at once when its circuit has opened, which takes some seconds of deadlines before.
-    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let address = silent.local_addr()?.to_string();
-    settings.extend([
-        ("INSTITUTION__CORE_TRANSFER__ADDRESS", address.as_str()),
-        ("INSTITUTION__CORE_TRANSFER__BREAKER_OPEN", "60s"),
-    ]);
-    let gateway = place.gateway_of(program, "bad-day", &settings)?;
-    closed(&target(gateway.address, rate), 16, Duration::from_secs(4))?;
-    let refused = closed(&target(gateway.address, rate), 16, time / 5)?;
-    if refused.answered() == 0 || refused.good() > 0 {
-        return Err(format!("a dead host's calls were not refused: {:?}", refused.by_name).into());
+/// An instrumented gateway under load. It leaves its profile when it ends.
+struct Training<'a> {
+    program: &'a Path,
+    /// Where profiles are left, one a process.
+    profiles: &'a Path,
+    time: Duration,
+}
+
+impl Training<'_> {
+    /// What it does all day, with a ledger wherever the settings say.
+    fn day(&self, settings: &[(&str, &str)]) -> Result<(), Failed> {
+        self.with(settings, |address| {
+            let (inquiries, time) = (target(address, balance), self.time);
+            let first = next_number() + 1;
+            let runs = [
+                closed(&inquiries, 16, 2 * time)?,
+                open(&inquiries, 16, 4_000.0, time, Duration::from_secs(1))?,
+                closed(&target(address, transfer), 64, time)?,
+                closed(&target(address, move |nth| search(account(first + nth % 1_000))), 1, time / 10)?,
+                closed(&target(address, |_| get("/metrics")), 1, time / 10)?,
+            ];
+            let found = Client::connect(address)?.call_for_json(&search(account(first)))?;
+            if found.get("items").and_then(serde_json::Value::as_array).is_none_or(Vec::is_empty) {
+                return Err("the auditor's search found nothing: it was no training".into());
+            }
+            let bad = runs.iter().find(|run| run.answered() == 0 || run.good() < run.answered());
+            bad.map_or(Ok(()), |run| Err(format!("not every call was answered well: {:?}", run.by_name).into()))
+        })
     }
-    drop(gateway);
-    // One a process.
-    if files_in(profiles)? == before + 2 { Ok(()) } else { Err("the instrumented gateway left no profile".into()) }
-}
 
-fn all_day(address: SocketAddr, time: Duration) -> Result<(), Failed> {
-    let inquiries = target(address, balance);
-    let runs = [
-        closed(&inquiries, 16, 2 * time)?,
-        open(&inquiries, 16, 4_000.0, time, Duration::from_secs(1))?,
-        closed(&target(address, transfer), 64, time)?,
-        closed(&target(address, search), 1, time / 10)?,
-        closed(&target(address, |_| get("/metrics")), 1, time / 10)?,
-    ];
-    std::thread::sleep(SETTLE);
-    let bad = runs.iter().find(|run| run.answered() == 0 || run.good() < run.answered());
-    bad.map_or(Ok(()), |run| Err(format!("not every call was answered well: {:?}", run.by_name).into()))
+    /// A host that takes connections and says nothing. Its callers are refused at once when its circuit has opened, which takes a
+    /// deadline.
+    fn bad_day(&self) -> Result<(), Failed> {
+        let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = silent.local_addr()?.to_string();
+        let dead = [
+            ("INSTITUTION__CORE_TRANSFER__ADDRESS", address.as_str()),
+            ("INSTITUTION__CORE_TRANSFER__BREAKER_OPEN", "60s"),
+        ];
+        self.with(&dead, |address| {
+            closed(&target(address, rate), 16, Duration::from_secs(4))?;
+            let refused = closed(&target(address, rate), 16, self.time / 5)?;
+            let opened = refused.by_name.keys().all(|name| name == "503 CIRCUIT_OPEN") && refused.answered() > 0;
+            let told = || format!("a dead host's calls were not refused by its circuit: {:?}", refused.by_name);
+            if opened { Ok(()) } else { Err(told().into()) }
+        })
+    }
+
+    /// Starts it with these settings, puts the load on it and ends it.
+    fn with(
+        &self,
+        settings: &[(&str, &str)],
+        load: impl FnOnce(SocketAddr) -> Result<(), Failed>,
+    ) -> Result<(), Failed> {
+        let place = Place::new(&[])?;
+        let pattern = self.profiles.join("%p.profraw").display().to_string();
+        let settings: Vec<_> = settings.iter().copied().chain([(":LLVM_PROFILE_FILE", pattern.as_str())]).collect();
+        let before = files_in(self.profiles)?;
+        let gateway = place.gateway_of(self.program, "training", &settings)?;
+        load(gateway.address)?;
+        std::thread::sleep(SETTLE);
+        gateway.process.finish(Duration::from_secs(30))?;
+        if files_in(self.profiles)? == before + 1 {
+            Ok(())
+        } else {
+            Err("the instrumented gateway left no profile".into())
+        }
+    }
 }
 
 fn target(address: SocketAddr, requests: impl Fn(u64) -> Vec<u8> + Send + Sync + 'static) -> Target {

@@ -55,7 +55,7 @@ impl Store {
         // alone: what readers sort may be large, and an index that is made is sorted too.
         let writing = [("temp_store", "MEMORY"), ("cache_size", "-8192"), ("wal_autocheckpoint", "65536")];
         let writing = writing.into_iter().fold(options.clone(), |options, (name, value)| options.pragma(name, value));
-        // There are some 140 texts of statements: sets of each size, and rows with and without what they have in common.
+        // There are some 180 texts of statements: sets of each size, and rows with and without what they have in common.
         let writer = pool(1).connect_with(writing.statement_cache_capacity(256)).await?;
         let log = Arc::new(Log::new(pool(1).connect_with(options.clone()).await?));
         let looking = pool(1).connect_with(options.clone().read_only(true)).await?;
@@ -72,7 +72,7 @@ mod tests {
     use crate::ledger::{Filter, TransactionId};
 
     #[tokio::test]
-    async fn sqlite_is_built_without_what_its_makers_leave_out() {
+    async fn sqlite_is_built_without_counts_of_memory_and_checks_of_its_caller() {
         let folder = tempfile::tempdir().unwrap();
         let options = SqliteConnectOptions::new().filename(folder.path().join("any.sqlite")).create_if_missing(true);
         let any = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
