@@ -47,6 +47,11 @@ pub(crate) fn measure(program: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Whether it is another one.
+pub(crate) fn is_another_build() -> bool {
+    MEASURED.get().is_some()
+}
+
 fn measured() -> Result<PathBuf, Failed> {
     MEASURED.get().map_or_else(|| program("gwanmun"), |program| Ok(program.clone()))
 }

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use crate::Failed;
+use crate::place;
 use crate::plot::Plot;
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -15,6 +16,8 @@ static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 pub(crate) fn into_folder(folder: PathBuf) {
     FOLDER.get_or_init(|| folder);
 }
+
+const ANOTHER_BUILD: &str = "Measured is a build that was named by `--gateway`, and not the one beside this program.";
 
 /// One scenario's result.
 pub(crate) struct Report {
@@ -29,7 +32,8 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn new(name: &'static str, title: impl Into<String>, columns: &[&'static str]) -> Self {
         let (title, columns) = (title.into(), columns.to_vec());
-        Self { name, title, notes: Vec::new(), columns, rows: Vec::new(), plot: None }
+        let notes = if place::is_another_build() { vec![ANOTHER_BUILD.to_owned()] } else { Vec::new() };
+        Self { name, title, notes, columns, rows: Vec::new(), plot: None }
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
