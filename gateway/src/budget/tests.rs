@@ -299,16 +299,13 @@ async fn updates_of(place: &Place, questions: usize, how: &str) -> (i64, i64) {
                       WHERE relname LIKE 'call_budget%'";
     // What a session told is whole when it is gone.
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    for _ in 0..60 {
-        if sqlx::query_scalar::<_, i64>(others).fetch_one(&mut session).await.unwrap() > 0 {
-            tokio::time::sleep(20 * MS).await;
-            continue;
-        }
+    for _ in 0..500 {
+        let others: i64 = sqlx::query_scalar(others).fetch_one(&mut session).await.unwrap();
         let counted: (i64, i64) = sqlx::query_as(statistics).fetch_one(&mut session).await.unwrap();
-        if counted.0 >= made {
+        if others == 0 && counted.0 >= made {
             return counted;
         }
-        tokio::time::sleep(100 * MS).await;
+        tokio::time::sleep(20 * MS).await;
     }
     panic!("the server does not tell of all {made} updates");
 }
